@@ -1,0 +1,155 @@
+"""Every error kvward raises: one root, a stable code, and a next step.
+
+Findings and verdicts are data, never exceptions; a cache miss is not an error.
+The command line maps the second level of this tree to exit codes
+(see `ExitCode` in `kvward.terms`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KvwardError(Exception):
+    """Root of every error raised by this package.
+
+    Args:
+        message: One sentence in the caller's words. Never holds a secret or a prompt.
+        hint: The next step that mends it, if one is known.
+    """
+
+    code: ClassVar[str] = "kvward"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class UsageError(KvwardError):
+    """The call was wrong; change the call."""
+
+    code = "usage"
+
+
+class ConfigError(UsageError):
+    """A configuration file or option is missing, unreadable or contradictory."""
+
+    code = "usage.config"
+
+
+class IsolationError(KvwardError):
+    """Going on would break isolation, so nothing goes on."""
+
+    code = "isolation"
+
+
+class ScopeMissingError(IsolationError):
+    """A request reached a place that needs a scope, without one."""
+
+    code = "isolation.scope-missing"
+
+
+class ScopeMismatchError(IsolationError):
+    """A value made for one scope was presented under another."""
+
+    code = "isolation.scope-mismatch"
+
+
+class CapabilityError(IsolationError):
+    """The engine or backend cannot do what the policy needs."""
+
+    code = "isolation.capability"
+
+
+class OpenError(KvwardError):
+    """Authenticated state did not open. Why is never said to the caller."""
+
+    code = "open"
+
+
+class KeyringError(KvwardError):
+    """A key could not be used."""
+
+    code = "keyring"
+
+
+class EpochRetiredError(KeyringError):
+    """The epoch of this key has ended."""
+
+    code = "keyring.epoch-retired"
+
+
+class KeyUnavailableError(KeyringError):
+    """The key is not there, or its file is not fit to be used."""
+
+    code = "keyring.unavailable"
+
+
+class AdapterError(KvwardError):
+    """An engine, or the code that speaks to it, failed."""
+
+    code = "adapter"
+
+
+class ModelLoadError(AdapterError):
+    """A model folder lacks something or holds something that is not understood."""
+
+    code = "adapter.model-load"
+
+
+class EngineProtocolError(AdapterError):
+    """The engine behaved unlike its documentation."""
+
+    code = "adapter.engine-protocol"
+
+
+class GatewayError(KvwardError):
+    """The gateway could not serve."""
+
+    code = "gateway"
+
+
+class UnauthenticatedError(GatewayError):
+    """No principal could be established. The same for every reason."""
+
+    code = "gateway.unauthenticated"
+
+
+class UpstreamError(GatewayError):
+    """The upstream did not answer as a server should."""
+
+    code = "gateway.upstream"
+
+
+class AuditError(KvwardError):
+    """The audit could not be carried out. Never means that a leak was found."""
+
+    code = "audit"
+
+
+class TargetError(AuditError):
+    """The audited endpoint is unreachable or does not speak the protocol."""
+
+    code = "audit.target"
+
+
+class TargetUnreachableError(TargetError):
+    """Nothing answered at the target's address."""
+
+    code = "audit.target-unreachable"
+
+
+class TargetRefusedError(TargetError):
+    """The target answered and refused: credentials, model or route."""
+
+    code = "audit.target-refused"
+
+
+class BudgetExceededError(AuditError):
+    """The plan would cost more requests or time than was allowed."""
+
+    code = "audit.budget-exceeded"
