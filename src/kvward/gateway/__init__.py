@@ -1,0 +1,1 @@
+"""Room of kvward; see ARCHITECTURE.md."""

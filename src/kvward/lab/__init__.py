@@ -1,0 +1,1 @@
+"""A small real inference engine that can be broken on purpose. Never a serving engine."""

@@ -1,0 +1,174 @@
+"""What the lab's server, scheduler and model say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaConfig:
+    """The Llama architecture, as far as a forward pass needs it.
+
+    `num_heads` is a multiple of `num_kv_heads` (grouped-query attention);
+    `num_heads * head_dim` need not equal `hidden`.
+    """
+
+    vocab: int
+    hidden: int
+    intermediate: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_eps: float
+    rope_theta: float
+    max_context_tokens: int
+    tie_embeddings: bool
+    eos_token_ids: tuple[int, ...] = ()
+    bos_token_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWeights:
+    """One decoder layer. Matrices are stored (in_features, out_features), float32, C order."""
+
+    attention_norm: FloatArray  # (hidden,)
+    wq: FloatArray  # (hidden, num_heads * head_dim)
+    wk: FloatArray  # (hidden, num_kv_heads * head_dim)
+    wv: FloatArray  # (hidden, num_kv_heads * head_dim)
+    wo: FloatArray  # (num_heads * head_dim, hidden)
+    mlp_norm: FloatArray  # (hidden,)
+    w_gate: FloatArray  # (hidden, intermediate)
+    w_up: FloatArray  # (hidden, intermediate)
+    w_down: FloatArray  # (intermediate, hidden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaWeights:
+    """A whole checkpoint in float32. `head` is (hidden, vocab)."""
+
+    embedding: FloatArray  # (vocab, hidden)
+    layers: tuple[LayerWeights, ...]
+    final_norm: FloatArray  # (hidden,)
+    head: FloatArray  # (hidden, vocab)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to choose tokens. Greedy when `temperature` is 0."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    seed: int | None = None
+    top_logprobs: int | None = None  # None: no logprobs; 0: the chosen token's only; at most 20
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One prompt to continue. `cache_salt` is the engine's only notion of a scope."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    cache_salt: str | None
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenEvent:
+    """One generated token, or the end of a request.
+
+    `token_id` is None only for CANCELLED and ERROR. `top_logprobs` are natural-log
+    probabilities of the raw distribution, before `logit_bias` and temperature, most
+    likely first. `cached_tokens` is the number of prompt tokens whose KV was reused.
+    The event with a `finish_reason` is the last one of its request.
+    """
+
+    request_id: str
+    token_id: int | None
+    logprob: float | None
+    top_logprobs: tuple[tuple[int, float], ...] | None
+    cached_tokens: int
+    finish_reason: FinishReason | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Sizes of the engine. Tokens and blocks, never bytes."""
+
+    block_tokens: int = 16
+    num_blocks: int = 256
+    max_running_requests: int = 32
+    max_batch_tokens: int = 256  # per step; longer prompts are prefilled in chunks
+    prefix_cache: bool = True
+    host_blocks: int = 0  # 0: no offload tier
+
+
+class Engine(Protocol):
+    """A running engine. Every method may be called from any thread."""
+
+    def start(self) -> None:
+        """Start the engine's own thread."""
+
+    def submit(self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
+        """Queue a request; `on_event` is called from the engine's thread and must not block.
+
+        Raises:
+            UsageError: the prompt is empty, holds an unknown token id, or does not fit
+                into the context or the block pool together with one new token.
+        """
+
+    def cancel(self, request_id: str) -> None:
+        """Stop a request; unknown or finished ids are ignored."""
+
+    def stats(self) -> dict[str, int]:
+        """Return counters: prefill and decode tokens, hits, evictions, preemptions, refusals."""
+
+    def stop(self) -> None:
+        """Stop the thread; every request still open gets an ERROR event."""
+
+
+class Ward(Protocol):
+    """Isolation inside the engine: who may read which block of memory. Not thread-safe.
+
+    The scheduler reports what it does with blocks and asks before it reads; a refusal makes
+    it recompute. A ward trusts neither the allocator nor the prefix index.
+    """
+
+    def admit(self, cache_salt: str | None) -> str:
+        """Return the scope to run a request under.
+
+        A salt that is not an authentic scope token gives a fresh random scope, so that
+        nothing is reused, and is counted.
+        """
+
+    def grant(self, block_id: int, *, scope: str) -> int:
+        """Lease a block to a scope for writing; returns its generation. Ends earlier leases."""
+
+    def commit(self, block_id: int, *, generation: int) -> None:
+        """Say that all layers of the block are written. Ignored when the lease has ended."""
+
+    def may_reuse(self, block_id: int, *, scope: str) -> int | None:
+        """Return the generation to read under, or None (counted) when reuse is refused."""
+
+    def still_holds(self, block_id: int, *, generation: int, scope: str) -> bool:
+        """Tell whether the lease a running request relies on is still in force; counts refusals."""
