@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 import stat
 from pathlib import Path
@@ -62,15 +61,21 @@ def load_root_key(path: Path) -> RootKey:
     with os.fdopen(descriptor, "rb") as file:
         _check_private(os.fstat(file.fileno()), path)
         content = file.read(_MAX_FILE_BYTES)
+    return _parse_unverified_key(content, path)
+
+
+def _parse_unverified_key(content: bytes, path: Path) -> RootKey:
     try:
-        if not content.startswith(_PREFIX):
-            raise ValueError
-        return RootKey(base64.b64decode(content[len(_PREFIX) :].strip(), validate=True))
-    except (ValueError, binascii.Error):
-        raise KeyUnavailableError(
-            f"The file {path} does not hold a kvward root key.",
-            hint="Restore it from a backup: scopes made with the old key cannot be reached again.",
-        ) from None
+        prefix, encoded = content[: len(_PREFIX)], content[len(_PREFIX) :]
+        material = base64.b64decode(encoded.strip(), validate=True)
+        if prefix == _PREFIX:
+            return RootKey(material)
+    except ValueError:  # not base64, or not 32 bytes
+        pass
+    raise KeyUnavailableError(
+        f"The file {path} does not hold a kvward root key.",
+        hint="Restore it from a backup: scopes made with the old key cannot be reached again.",
+    ) from None
 
 
 def _check_private(status: os.stat_result, path: Path) -> None:
