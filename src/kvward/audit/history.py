@@ -1,0 +1,169 @@
+"""The history of an audit: every request and what was seen, as JSON Lines.
+
+The first line is the plan, each further line one trial. It holds no key. Prompts are made of
+code words and are named by what made them; of a target's text, words that are not ours are
+replaced by a short digest, because they may be somebody's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import msgspec
+
+from kvward.audit.plan import Plan
+from kvward.audit.target import Ending, Reply
+from kvward.errors import AuditError, ConfigError
+from kvward.terms import ProbeScope
+
+
+class Arm(StrEnum):
+    """The part a request plays."""
+
+    CONTROL_WRITE = "control-write"
+    CONTROL_READ = "control-read"
+    WRITE = "write"
+    READ = "read"
+    TWIN = "twin"
+    CANCEL = "cancel"
+    RETRY = "retry"
+    PRIME = "prime"
+    PROBE_PRIMED = "probe-primed"
+    PROBE_UNPRIMED = "probe-unprimed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One request of the audit and what was seen of its answer.
+
+    Attributes:
+        scope: The probe scope of a pair; None in the content phase.
+        pair: Number of the pair inside its scope; None in the content phase.
+        coin: Which of the two prompts was primed, 1 or 2; None outside of pairs.
+        first: Whether this probe was the first of its pair.
+        prompt: Who made the prompt, for example "canary:a/c1:352:17"; repeats the words exactly.
+        prompt_words: Number of words sent.
+        own_words: The distinct words of the prompt; everything else is foreign.
+        top_logprobs: As received, words that are not code words redacted.
+    """
+
+    number: int
+    arm: Arm
+    tenant: str
+    conversation: str
+    scope: ProbeScope | None = None
+    pair: int | None = None
+    coin: int | None = None
+    first: bool | None = None
+    prompt: str
+    prompt_words: int
+    own_words: tuple[str, ...]
+    ending: Ending
+    status: int | None
+    start_ns: int
+    ttft_ns: int | None
+    total_ns: int
+    text: str
+    top_logprobs: tuple[tuple[tuple[str, float], ...], ...]
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    response_ids: tuple[str, ...]
+    error: str | None
+
+
+class Redactor:
+    """Replaces every word that is not a code word by a digest of eight hex digits.
+
+    Args:
+        words: The code words, lower case.
+    """
+
+    def __init__(self, words: frozenset[str]) -> None:
+        self._words = words
+
+    def token(self, text: str) -> str:
+        """Return a token as it may be kept, without surrounding white space."""
+        word = text.strip()
+        return word if word in self._words or not word else "#" + _digest(word)
+
+    def text(self, text: str) -> str:
+        """Return a text as it may be kept, words separated by single spaces."""
+        return " ".join(self.token(part) for part in text.split())
+
+    def top_logprobs(self, reply: Reply) -> tuple[tuple[tuple[str, float], ...], ...]:
+        """Return the logprobs of a reply as they may be kept."""
+        return tuple(
+            tuple((self.token(token), value) for token, value in position)
+            for position in reply.top_logprobs
+        )
+
+
+class HistoryFile:
+    """Writes a history line by line, so that what was seen survives an interruption."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = path.open("wb")
+        except OSError as exc:
+            raise ConfigError(
+                f"The history {path} cannot be written: {exc.strerror}.",
+                hint="Give another folder with --out.",
+            ) from exc
+        self._hash = hashlib.sha256()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def write_plan(self, plan: Plan) -> None:
+        """Write the first line."""
+        self._write(plan.to_json())
+
+    def write(self, trial: Trial) -> None:
+        """Append one trial and hand it to the operating system."""
+        self._write(msgspec.json.encode(trial))
+
+    def _write(self, line: bytes) -> None:
+        self._file.write(line + b"\n")
+        self._file.flush()
+        self._hash.update(line + b"\n")
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of all bytes written so far, in hex."""
+        return self._hash.hexdigest()
+
+
+def load_history(path: Path) -> tuple[Plan, list[Trial]]:
+    """Read a history back.
+
+    Raises:
+        AuditError: The file cannot be read or is not a history.
+    """
+    try:
+        lines: Iterator[bytes] = iter(path.read_bytes().splitlines())
+        plan = msgspec.json.decode(next(lines), type=Plan)
+        decoder = msgspec.json.Decoder(Trial)
+        return plan, [decoder.decode(line) for line in lines]
+    except (OSError, StopIteration, msgspec.MsgspecError) as exc:
+        raise AuditError(f"{path} is not a history that can be read: {exc}.") from exc
+
+
+def _digest(word: str) -> str:
+    return hashlib.sha256(word.encode()).hexdigest()[:8]

@@ -1,0 +1,224 @@
+"""The plan of an audit: everything that is decided before the first request is sent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from kvward import __version__
+from kvward.errors import ConfigError
+from kvward.terms import Channel, ProbeScope, SharingLevel
+
+BLOCK_TOKENS = (
+    16  # lengths are taken around multiples of this; other block sizes divide or contain it
+)
+TURN_NAMES = ("c1", "c2", "c3", "c4")
+"""Conversation names, the same for every tenant on purpose: a name is not a scope."""
+
+
+class Tier(StrEnum):
+    """How much an audit looks at."""
+
+    SMOKE = "smoke"
+    NIGHTLY = "nightly"
+    RELEASE = "release"
+
+
+class Route(StrEnum):
+    """Which route of the target the prompts go to."""
+
+    COMPLETIONS = "completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How many trials a tier plans.
+
+    Attributes:
+        content_outputs: Outputs read for foreign content under load.
+        control_outputs: Outputs of the content control (own canary read back).
+        pairs: Coin-flipped pairs for each probe scope, read for metadata and timing.
+    """
+
+    content_outputs: int
+    control_outputs: int
+    pairs: int
+
+
+TIER_SIZES = {
+    Tier.SMOKE: Sizes(content_outputs=600, control_outputs=60, pairs=48),
+    Tier.NIGHTLY: Sizes(content_outputs=10_240, control_outputs=300, pairs=400),
+    Tier.RELEASE: Sizes(content_outputs=30_720, control_outputs=600, pairs=1_200),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One question: may state made by the writer be seen by the reader on this channel?
+
+    `reuse_expected` is True for the positive control, False where reuse is a violation.
+    """
+
+    scope: ProbeScope
+    channel: Channel
+    reuse_expected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A fixed audit. Holds no key and no prompt; `digest` names it in every verdict.
+
+    Attributes:
+        seed: Drives every prompt, length, order and coin. 0 <= seed < 2^63.
+        alpha: Family-wise error rate of the whole audit, 0 < alpha < 0.5; statistical cells
+            divide it among themselves.
+        confidence: Level of the published bounds.
+        clients: Requests in flight at once in the content phase.
+        prompt_tokens: Length of the prompts of the pairs.
+    """
+
+    url: str
+    model: str
+    route: Route
+    tenants: tuple[str, ...]
+    tier: Tier
+    seed: int
+    alpha: float
+    confidence: float
+    clients: int
+    prompt_tokens: int
+    sizes: Sizes
+    cells: tuple[Cell, ...]
+    tool_version: str = __version__
+
+    @property
+    def num_statistical_cells(self) -> int:
+        """Return how many cells share `alpha`: every one outside the positive control."""
+        return sum(not cell.reuse_expected for cell in self.cells)
+
+    @property
+    def evidence_threshold(self) -> float:
+        """Return the e-value at which a timing cell is `VIOLATED`: number of cells / alpha."""
+        return max(1, self.num_statistical_cells) / self.alpha
+
+    @property
+    def pair_scopes(self) -> tuple[ProbeScope, ...]:
+        """Return the probe scopes that pairs are run for."""
+        wanted = {c.scope for c in self.cells if c.channel is not Channel.CONTENT}
+        return tuple(scope for scope in ProbeScope if scope in wanted)
+
+    @property
+    def has_content(self) -> bool:
+        """Tell whether the content phase is planned."""
+        return any(cell.channel is Channel.CONTENT for cell in self.cells)
+
+    @property
+    def num_requests(self) -> int:
+        """Return the number of requests planned, one priming and two probes for each pair."""
+        content = self.sizes.content_outputs + 2 * self.sizes.control_outputs
+        pairs = 3 * self.sizes.pairs * len(self.pair_scopes)
+        return len(self.tenants) + (content if self.has_content else 0) + pairs
+
+    @property
+    def num_tokens(self) -> int:
+        """Return about how many prompt tokens are sent."""
+        content = (self.sizes.content_outputs + 2 * self.sizes.control_outputs) * 200
+        pairs = 3 * self.sizes.pairs * len(self.pair_scopes) * self.prompt_tokens
+        return (content if self.has_content else 0) + pairs
+
+    def estimated_seconds(self, *, seconds_per_request: float) -> float:
+        """Return about how long it takes, content at `clients` in flight, pairs one by one."""
+        content = self.sizes.content_outputs + 2 * self.sizes.control_outputs
+        pairs = 3 * self.sizes.pairs * len(self.pair_scopes)
+        waves = content / max(1, self.clients) if self.has_content else 0
+        return (waves + pairs) * seconds_per_request
+
+    def to_json(self) -> bytes:
+        """Return the canonical JSON of the plan: sorted keys, no white space."""
+        return msgspec.json.encode(self, order="deterministic")
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of `to_json`, in hex."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+
+def planned_cells(
+    channels: Sequence[Channel], *, declared_level: SharingLevel | None
+) -> tuple[Cell, ...]:
+    """Return the cells of an audit of the given channels.
+
+    Content is never allowed to cross, at any level. Reuse between two conversations of one
+    tenant (S2) is a question of the declared level: unknown, it is not planned; `TENANT`, it is
+    allowed; narrower, it is a violation.
+    """
+    cells = []
+    for channel in Channel:
+        if channel not in channels:
+            continue
+        if channel is Channel.CONTENT:
+            scopes = [ProbeScope.S0, ProbeScope.S2, ProbeScope.S3]
+        else:
+            scopes = [ProbeScope.S0, ProbeScope.S3, ProbeScope.S5]
+            if declared_level in {SharingLevel.CONVERSATION, SharingLevel.REQUEST}:
+                scopes.insert(1, ProbeScope.S2)
+        for scope in scopes:
+            control = channel is not Channel.CONTENT and scope is ProbeScope.S0
+            cells.append(Cell(scope=scope, channel=channel, reuse_expected=control))
+    return tuple(cells)
+
+
+def make_plan(
+    *,
+    url: str,
+    model: str,
+    tenants: Sequence[str],
+    tier: Tier,
+    seed: int,
+    channels: Sequence[Channel],
+    declared_level: SharingLevel | None,
+    clients: int,
+    prompt_tokens: int,
+    sizes: Sizes | None = None,
+    alpha: float = 1e-3,
+    confidence: float = 0.95,
+) -> Plan:
+    """Fix a plan.
+
+    Raises:
+        ConfigError: fewer than two tenants, tenants of one name, no channel, or a number out
+            of its range.
+    """
+    if len(tenants) < 2:
+        raise ConfigError(
+            "An audit needs two tenants: one whose state could leak and one who could read it.",
+            hint="Give --tenant NAME=KEY twice, with keys of two different tenants.",
+        )
+    if len(set(tenants)) != len(tenants):
+        raise ConfigError("Two tenants have the same name.", hint="Name them differently.")
+    if not channels:
+        raise ConfigError("No channel is chosen.", hint="Leave --channel out to read all.")
+    if not 1 <= clients <= 256:
+        raise ConfigError("The number of clients lies between 1 and 256.")
+    if not 4 * BLOCK_TOKENS <= prompt_tokens <= 100_000:
+        raise ConfigError(f"Prompts have between {4 * BLOCK_TOKENS} and 100000 tokens.")
+    if not 0 <= seed < 2**63:
+        raise ConfigError("A seed lies between 0 and 2^63 - 1.")
+    return Plan(
+        url=url,
+        model=model,
+        route=Route.COMPLETIONS,
+        tenants=tuple(tenants),
+        tier=tier,
+        seed=seed,
+        alpha=alpha,
+        confidence=confidence,
+        clients=clients,
+        prompt_tokens=prompt_tokens,
+        sizes=TIER_SIZES[tier] if sizes is None else sizes,
+        cells=planned_cells(channels, declared_level=declared_level),
+    )
