@@ -1,0 +1,73 @@
+# Each target makes its own virtual environment from the pinned requirements.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SMOLLM2_VERSION := 0.1.2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test lint format bench bench-lab bench-audit bench-gateway soak test-engines lock vectors report-shots clean
+
+help:
+	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
+	@echo "make test          the test suite (no GPU, no torch, loopback only)"
+	@echo "make lint          ruff, mypy, import-linter, test vectors"
+	@echo "make bench         benchmarks that need no real engine; writes build/bench/*.json"
+	@echo "make soak          200 audits of the clean engine; writes benchmarks/results/ (an hour)"
+	@echo "make test-engines  against transformers and SmolLM2 (needs torch; installs what it can)"
+
+# pip is asked for exactly what is locked, by hash; the project itself is installed without its
+# dependencies being looked up again.
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvward needs Python 3.11 or newer; try: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.created requirements/demo.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/demo.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.created requirements/dev.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/kvward demo --out build/demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/make_vectors.py --check
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: bench-lab bench-audit bench-gateway
+
+bench-lab bench-audit bench-gateway: bench-%: $(VENV)/.dev
+	$(BIN)/python benchmarks/bench_$*.py
+
+soak: $(VENV)/.dev
+	$(BIN)/python benchmarks/soak_audit.py
+
+test-engines: $(VENV)/.dev
+	$(BIN)/python tools/install_engines.py
+	$(BIN)/python -m pytest -m engines --override-ini addopts="--import-mode=importlib --strict-markers -ra" tests/engines
+
+lock: $(VENV)/.created
+	$(BIN)/python -m pip install --quiet pip-tools
+	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --extra gateway --extra audit --extra lab --output-file requirements/demo.txt pyproject.toml requirements/build.in
+	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --extra gateway --extra audit --extra lab --extra smollm2 --constraint requirements/demo.txt --output-file requirements/dev.txt pyproject.toml requirements/build.in requirements/dev.in
+
+vectors: $(VENV)/.dev
+	$(BIN)/python tools/make_vectors.py
+
+clean:
+	rm -rf $(VENV) build dist
