@@ -1,1 +1,1 @@
-"""Room of kvward; see ARCHITECTURE.md."""
+"""The command line: one module for each command, loaded when it is called."""

@@ -1,0 +1,159 @@
+"""The content phase: concurrent sessions under a load that provokes races.
+
+What it provokes is what engines were seen to fail on: many requests at once, lengths at block
+boundaries, eviction by fresh prompts, long decodes on cached prefixes, bursts of one prefix,
+cancels at any moment with an immediate retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kvward.audit.canary.codebook import Session
+from kvward.audit.history import Arm
+from kvward.audit.plan import BLOCK_TOKENS, Plan
+from kvward.audit.prompts import (
+    Prompt,
+    derive_random,
+    write_canary_prompt,
+    write_voice_prompt,
+)
+from kvward.audit.target import TOP_LOGPROBS, Call, Ending, Reply
+
+_LENGTHS = [
+    blocks * BLOCK_TOKENS + offset for blocks in (3, 5, 8, 12, 16, 24) for offset in (-1, 0, 1)
+]
+_READ_PREFIX_WORDS = 9 * BLOCK_TOKENS
+_SHARE = {Arm.WRITE: 0.35, Arm.READ: 0.35, Arm.TWIN: 0.15, Arm.CANCEL: 0.15}
+_FIRST_GUESS_TTFT_S = 0.02
+_FIXED_CANCEL_S = (0.015, 0.019)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing a client does: a request, two equal ones at once, or a cancel and its retry.
+
+    Attributes:
+        patience: Cancel after this multiple of the usual time to first token.
+        delay_s: Head start of the first of two equal requests.
+    """
+
+    arm: Arm
+    session: Session
+    prompt: Prompt
+    max_tokens: int
+    patience: float = 0.0
+    delay_s: float = 0.0
+
+    @property
+    def num_outputs(self) -> int:
+        """Return how many finished outputs the step gives."""
+        return 2 if self.arm is Arm.TWIN else 1
+
+
+def iter_steps(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step]:
+    """Yield the steps of the plan, the same for the same seed, until its outputs are planned."""
+    random = derive_random(plan.seed, "load")
+    arms = list(_SHARE)
+    shares = list(_SHARE.values())
+    planned = 0
+    nonce = 0
+    while planned < plan.sizes.content_outputs:
+        nonce += 1
+        arm = arms[int(random.choice(len(arms), p=shares))]
+        session = sessions[int(random.integers(len(sessions)))]
+        length = _LENGTHS[int(random.integers(len(_LENGTHS)))]
+        writes = arm is Arm.WRITE or (arm is Arm.CANCEL and random.random() < 0.5)
+        if writes:
+            prompt = write_canary_prompt(plan.seed, session, num_words=length, nonce=nonce)
+            max_tokens = int(random.integers(1, 5))
+        elif arm is Arm.TWIN:
+            length = max(length, 2 * _READ_PREFIX_WORDS)
+            prompt = write_voice_prompt(
+                plan.seed, session, prefix_words=0, num_words=length, nonce=nonce
+            )
+            max_tokens = 2
+        else:
+            length = _READ_PREFIX_WORDS + int(random.integers(1, 2 * BLOCK_TOKENS))
+            prompt = write_voice_prompt(
+                plan.seed,
+                session,
+                prefix_words=_READ_PREFIX_WORDS,
+                num_words=length,
+                nonce=nonce,
+            )
+            max_tokens = int(random.integers(8, 25))
+        step = Step(
+            arm=arm,
+            session=session,
+            prompt=prompt,
+            max_tokens=max_tokens,
+            patience=float(random.uniform(0, 1.5)),
+            delay_s=float(random.uniform(0, 0.006)),
+        )
+        planned += step.num_outputs
+        yield step
+
+
+Send = Callable[[Arm, Session, Prompt, Call], Awaitable[Reply]]
+
+
+class Load:
+    """Runs steps with a fixed number of clients.
+
+    Args:
+        send: Sends a call, records the trial and returns the reply.
+    """
+
+    def __init__(self, plan: Plan, steps: Iterator[Step], send: Send) -> None:
+        self._plan = plan
+        self._steps = steps
+        self._send = send
+        self._recent_ttft_s: deque[float] = deque([_FIRST_GUESS_TTFT_S], maxlen=64)
+
+    async def run(self) -> None:
+        """Run every step; returns when all clients have finished."""
+        async with asyncio.TaskGroup() as group:
+            for client in range(self._plan.clients):
+                group.create_task(self._client(), name=f"client-{client}")
+
+    async def _client(self) -> None:
+        for step in self._steps:
+            match step.arm:
+                case Arm.TWIN:
+                    await asyncio.gather(
+                        self._request(step, Arm.TWIN),
+                        self._request(step, Arm.TWIN, delay_s=step.delay_s),
+                    )
+                case Arm.CANCEL:
+                    await self._request(step, Arm.CANCEL, cancel_after_s=self._patience_s(step))
+                    await self._request(step, Arm.RETRY)
+                case arm:
+                    await self._request(step, arm)
+
+    def _patience_s(self, step: Step) -> float:
+        # One in five at the two moments that a public bug report found to matter.
+        if step.patience < 0.3:
+            return _FIXED_CANCEL_S[int(step.patience * 100) % len(_FIXED_CANCEL_S)]
+        return step.patience * statistics.median(self._recent_ttft_s)
+
+    async def _request(
+        self, step: Step, arm: Arm, *, delay_s: float = 0.0, cancel_after_s: float | None = None
+    ) -> None:
+        if delay_s:
+            await asyncio.sleep(delay_s)
+        call = Call(
+            tenant=step.session.tenant,
+            prompt=step.prompt.text,
+            max_tokens=step.max_tokens,
+            conversation=step.session.conversation,
+            logprobs=TOP_LOGPROBS,
+            cancel_after_s=cancel_after_s,
+        )
+        reply = await self._send(arm, step.session, step.prompt, call)
+        if reply.ending is Ending.DONE and reply.ttft_ns is not None:
+            self._recent_ttft_s.append(reply.ttft_ns / 1e9)

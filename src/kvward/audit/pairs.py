@@ -1,0 +1,122 @@
+"""Coin-flipped pairs: two fresh prompts, one of them primed, both probed in random order.
+
+If nothing of the writer's state reaches the reader, the coin is independent of everything the
+reader sees, whatever the noise. Both metadata and timing are read from the same pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from itertools import permutations
+
+from kvward.audit.history import Arm
+from kvward.audit.plan import Plan
+from kvward.audit.prompts import Prompt, derive_random, write_probe_prompt
+from kvward.audit.target import Call, Reply
+from kvward.terms import ProbeScope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One coin-flipped pair of a probe scope.
+
+    Attributes:
+        coin: 1 or 2: which prompt the writer primes.
+        first: 1 or 2: which prompt the reader probes first.
+    """
+
+    scope: ProbeScope
+    number: int
+    writer: str
+    reader: str
+    coin: int
+    first: int
+    prompts: tuple[Prompt, Prompt]
+    forged_salt: str
+
+
+def iter_pairs(plan: Plan) -> Iterator[Pair]:
+    """Yield all pairs, scopes interleaved in random order, so that controls are contemporaneous."""
+    random = derive_random(plan.seed, "pairs")
+    couples = list(permutations(plan.tenants, 2))
+    for number in range(plan.sizes.pairs):
+        for index in random.permutation(len(plan.pair_scopes)):
+            scope = plan.pair_scopes[int(index)]
+            one, other = couples[int(random.integers(len(couples)))]
+            within = scope in {ProbeScope.S0, ProbeScope.S1, ProbeScope.S2}
+            yield Pair(
+                scope=scope,
+                number=number,
+                writer=one,
+                reader=one if within else other,
+                coin=int(random.integers(1, 3)),
+                first=int(random.integers(1, 3)),
+                prompts=(
+                    write_probe_prompt(
+                        plan.seed, num_words=plan.prompt_tokens, nonce=f"{scope}:{number}:1"
+                    ),
+                    write_probe_prompt(
+                        plan.seed, num_words=plan.prompt_tokens, nonce=f"{scope}:{number}:2"
+                    ),
+                ),
+                forged_salt=f"audit-{int(random.integers(2**48)):012x}",
+            )
+
+
+Send = Callable[[Pair, Arm, int, str, Call], Awaitable[Reply]]
+
+
+async def run_pair(pair: Pair, send: Send) -> None:
+    """Prime one prompt as the writer, then probe both as the reader.
+
+    Args:
+        send: Takes the pair, the arm, the prompt's number (1 or 2), the conversation and the
+            call; sends it, records the trial and returns the reply.
+    """
+    conversation = f"{pair.scope.lower()}-{pair.number}"
+    primed = pair.prompts[pair.coin - 1]
+    forged_body, forged_headers = _forgery(pair, pair.forged_salt, conversation)
+    writing = Call(
+        tenant=pair.writer,
+        prompt=primed.text,
+        max_tokens=1,
+        conversation=conversation,
+        extra_body=forged_body,
+        extra_headers=forged_headers,
+    )
+    reply = await send(pair, Arm.PRIME, pair.coin, conversation, writing)
+    if pair.scope is ProbeScope.S2:
+        conversation += "-other"
+    if pair.scope is ProbeScope.S5 and pair.number % 2 and reply.scope_hint is not None:
+        # Every other time the reader forges what the target itself disclosed to the writer.
+        forged_body, forged_headers = _forgery(pair, reply.scope_hint, conversation)
+    for which in (pair.first, 3 - pair.first):
+        arm = Arm.PROBE_PRIMED if which == pair.coin else Arm.PROBE_UNPRIMED
+        probing = Call(
+            tenant=pair.reader,
+            prompt=pair.prompts[which - 1].text,
+            max_tokens=1,
+            conversation=conversation,
+            extra_body=forged_body,
+            extra_headers=forged_headers,
+        )
+        await send(pair, arm, which, conversation, probing)
+
+
+def _forgery(pair: Pair, salt: str, conversation: str) -> tuple[dict[str, object], dict[str, str]]:
+    """Return every field and header by which some server lets a caller choose a cache scope."""
+    if pair.scope is not ProbeScope.S5:
+        return {}, {}
+    body: dict[str, object] = {
+        "cache_salt": salt,
+        "prompt_cache_key": conversation,
+        "user": conversation,
+    }
+    headers = {
+        "x-session-id": conversation,
+        "x-tenant-id": pair.writer,
+        "x-kvward-tenant": pair.writer,
+        "x-cache-salt": salt,
+    }
+    return body, headers

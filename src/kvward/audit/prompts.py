@@ -1,0 +1,75 @@
+"""Prompts made of code words, one word one token on the canary model."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvward.audit.canary.codebook import Session
+from kvward.audit.canary.words import WORDS
+from kvward.audit.plan import BLOCK_TOKENS
+from kvward.canonical import encode
+
+
+def derive_random(seed: int, *labels: str | int) -> np.random.Generator:
+    """Return a random generator of its own for one purpose of one audit."""
+    digest = hashlib.sha256(encode("kvward/audit/random/v1", seed, *labels)).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A prompt and what made it. `recipe` names it in the history; `words` has its tokens."""
+
+    words: tuple[str, ...]
+    recipe: str
+
+    @property
+    def text(self) -> str:
+        """Return the prompt as it is sent."""
+        return " ".join(self.words)
+
+    @property
+    def own_words(self) -> frozenset[str]:
+        """Return every word that an answer to this prompt may show."""
+        return frozenset(self.words)
+
+
+def write_canary_prompt(seed: int, session: Session, *, num_words: int, nonce: int) -> Prompt:
+    """Make a prompt that holds the session's whole canary in every full block of 16 tokens.
+
+    A record is twelve words in some order and four of them again. Each record has an order of
+    its own, so that two nonces differ from the first block on and share no cached state.
+    """
+    recipe = f"canary:{session.tenant}/{session.conversation}:{num_words}:{nonce}"
+    random = derive_random(seed, recipe)
+    words: list[str] = []
+    while len(words) < num_words:
+        order = random.permutation(len(session.canary))
+        words.extend(session.canary[i] for i in order)
+        words.extend(session.canary[i] for i in order[: BLOCK_TOKENS - len(order)])
+    return Prompt(words=tuple(words[:num_words]), recipe=recipe)
+
+
+def write_voice_prompt(
+    seed: int, session: Session, *, prefix_words: int, num_words: int, nonce: int
+) -> Prompt:
+    """Make a prompt of the session's few filler words, the same up to `prefix_words`."""
+    recipe = f"voice:{session.tenant}/{session.conversation}:{prefix_words}:{num_words}:{nonce}"
+    prefix = derive_random(seed, "prefix", session.tenant, session.conversation, prefix_words)
+    tail = derive_random(seed, recipe)
+    picks = [
+        *prefix.integers(len(session.voice), size=prefix_words),
+        *tail.integers(len(session.voice), size=max(0, num_words - prefix_words)),
+    ]
+    words = tuple(session.voice[int(i)] for i in picks)
+    return Prompt(words=words[:num_words], recipe=recipe)
+
+
+def write_probe_prompt(seed: int, *, num_words: int, nonce: str) -> Prompt:
+    """Make a fresh prompt of any code words, for a pair."""
+    recipe = f"probe:{num_words}:{nonce}"
+    picks = derive_random(seed, recipe).integers(len(WORDS), size=num_words)
+    return Prompt(words=tuple(WORDS[int(i)] for i in picks), recipe=recipe)

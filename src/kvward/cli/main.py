@@ -1,0 +1,101 @@
+"""Entry point: find the command, run it, turn what went wrong into a message and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from kvward import __version__
+from kvward.errors import (
+    AuditError,
+    IsolationError,
+    KvwardError,
+    OpenError,
+    TargetRefusedError,
+    TargetUnreachableError,
+)
+from kvward.terms import ExitCode
+
+COMMANDS = {
+    "audit": ("kvward.cli.audit", "Look for state that crosses from one tenant to another."),
+    "canary-model": ("kvward.cli.canary_model", "Write the canary checkpoint to a folder."),
+    "demo": ("kvward.cli.demo", "Audit a leaking engine, then the same one behind the ward."),
+    "gateway": ("kvward.cli.gateway", "Prepare the gateway: keys, tenants, configuration."),
+    "lab": ("kvward.cli.lab", "The laboratory engine: serve it, break it, fetch a model."),
+    "serve": ("kvward.cli.serve", "Run the gateway, in front of an engine or the lab's own."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in alphabetical order."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        try:
+            command = import_module(COMMANDS[cmd_name][0]).command
+        except ModuleNotFoundError as exc:
+            if exc.name is None or exc.name.partition(".")[0] == "kvward":
+                raise
+            raise click.ClickException(
+                f"`kvward {cmd_name}` needs the package {exc.name}, which is not installed.\n"
+                "Next: pip install 'kvward[demo]'"
+            ) from exc
+        assert isinstance(command, click.Command)  # noqa: S101 - a slip in the table above
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help of all commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kvward")
+def cli() -> None:
+    """An isolation ward for LLM KV caches.
+
+    Exit codes: 0 nothing observed within the stated bounds, 1 violated, 2 inconclusive or not
+    tested, 3 usage or configuration, 4 evidence does not verify, 5 target unreachable.
+    """
+
+
+def exit_code_of(error: KvwardError) -> ExitCode:
+    """Map an error to the exit code of the command that met it."""
+    match error:
+        case TargetUnreachableError():
+            return ExitCode.UNREACHABLE
+        case TargetRefusedError():
+            return ExitCode.USAGE
+        case AuditError() | IsolationError():
+            return ExitCode.INCONCLUSIVE
+        case OpenError():
+            return ExitCode.EVIDENCE
+        case _:
+            return ExitCode.USAGE
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as exc:
+        exc.show(sys.stderr)
+        sys.exit(ExitCode.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        sys.exit(ExitCode.INCONCLUSIVE)
+    except KvwardError as exc:
+        click.echo(f"{exc.message} [{exc.code}]", err=True)
+        if exc.hint:
+            click.echo(f"Next: {exc.hint}", err=True)
+        sys.exit(exit_code_of(exc))
+    sys.exit(code if isinstance(code, int) else 0)
