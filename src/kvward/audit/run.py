@@ -1,0 +1,170 @@
+"""Carry out a plan: send its requests, write the history, say how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvward.audit.canary.codebook import Codebook, Session
+from kvward.audit.canary.words import WORDS
+from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
+from kvward.audit.load import Load, iter_steps
+from kvward.audit.pairs import Pair, iter_pairs, run_pair
+from kvward.audit.plan import TURN_NAMES, Plan
+from kvward.audit.prompts import Prompt, write_canary_prompt
+from kvward.audit.target import TOP_LOGPROBS, Call, Reply, Target
+from kvward.terms import ProbeScope
+
+_CONTROL_WORDS = 12 * 16
+_CONTROL_CLIENTS = 4
+_FIRST_CONTROL_NONCE = 1_000_000_000  # apart from the nonces of the load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is: requests done of requests planned, and what it is doing."""
+
+    done: int
+    planned: int
+    phase: str
+
+
+class AuditRun:
+    """One run of a plan against an open target.
+
+    Args:
+        history: Already holds the plan; every trial is written to it as it ends, so that an
+            interrupted run leaves what it saw.
+        on_progress: Called after every request; must not block.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        target: Target,
+        history: HistoryFile,
+        *,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._plan = plan
+        self._target = target
+        self._history = history
+        self._on_progress = on_progress
+        self._redactor = Redactor(frozenset(WORDS))
+        self._sessions = audit_sessions(plan)
+        self._phase = "starting"
+        self._done = 0
+        self.trials: list[Trial] = []
+
+    async def run(self) -> list[Trial]:
+        """Run all planned phases and return every trial in the order in which they ended."""
+        if self._plan.has_content:
+            self._phase = "content control"
+            await self._run_controls()
+            self._phase = "content under load"
+            await Load(self._plan, iter_steps(self._plan, self._sessions), self._send_load).run()
+        self._phase = "metadata and timing"
+        for pair in iter_pairs(self._plan):
+            await run_pair(pair, self._send_pair)
+        return self.trials
+
+    async def _run_controls(self) -> None:
+        """Send own canaries twice, so that the second answer reads them from the cache."""
+        numbers = iter(range(self._plan.sizes.control_outputs))
+
+        async def client() -> None:
+            for number in numbers:
+                session = self._sessions[number % len(self._sessions)]
+                prompt = write_canary_prompt(
+                    self._plan.seed,
+                    session,
+                    num_words=_CONTROL_WORDS,
+                    nonce=_FIRST_CONTROL_NONCE + number,
+                )
+                for arm in (Arm.CONTROL_WRITE, Arm.CONTROL_READ):
+                    call = Call(
+                        tenant=session.tenant,
+                        prompt=prompt.text,
+                        max_tokens=1,
+                        conversation=session.conversation,
+                        logprobs=TOP_LOGPROBS,
+                    )
+                    await self._send_load(arm, session, prompt, call)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_CONTROL_CLIENTS):
+                group.create_task(client())
+
+    async def _send_load(self, arm: Arm, session: Session, prompt: Prompt, call: Call) -> Reply:
+        reply = await self._target.send(call)
+        self._record(arm, session.tenant, session.conversation, prompt, reply, pair=None)
+        return reply
+
+    async def _send_pair(
+        self, pair: Pair, arm: Arm, which: int, conversation: str, call: Call
+    ) -> Reply:
+        reply = await self._target.send(call)
+        self._record(arm, call.tenant, conversation, pair.prompts[which - 1], reply, pair=pair)
+        return reply
+
+    def _record(
+        self,
+        arm: Arm,
+        tenant: str,
+        conversation: str,
+        prompt: Prompt,
+        reply: Reply,
+        *,
+        pair: Pair | None,
+    ) -> None:
+        first = None
+        if pair is not None and arm is not Arm.PRIME:
+            first = (arm is Arm.PROBE_PRIMED) == (pair.first == pair.coin)
+        trial = Trial(
+            number=len(self.trials),
+            arm=arm,
+            tenant=tenant,
+            conversation=conversation,
+            scope=None if pair is None else pair.scope,
+            pair=None if pair is None else pair.number,
+            coin=None if pair is None else pair.coin,
+            first=first,
+            prompt=prompt.recipe,
+            prompt_words=len(prompt.words),
+            own_words=() if pair is not None else tuple(sorted(prompt.own_words)),
+            ending=reply.ending,
+            status=reply.status,
+            start_ns=reply.start_ns,
+            ttft_ns=reply.ttft_ns,
+            total_ns=reply.total_ns,
+            text=self._redactor.text(reply.text),
+            top_logprobs=self._redactor.top_logprobs(reply),
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            cached_tokens=reply.cached_tokens,
+            response_ids=reply.response_ids,
+            error=reply.error,
+        )
+        self.trials.append(trial)
+        self._history.write(trial)
+        self._done += 1
+        planned = max(self._plan.num_requests, self._done)
+        self._on_progress(Progress(done=self._done, planned=planned, phase=self._phase))
+
+
+def audit_sessions(plan: Plan) -> tuple[Session, ...]:
+    """Return the sessions of the content phase: every conversation name under every tenant."""
+    codebook = Codebook(seed=plan.seed)
+    return tuple(
+        codebook.session(tenant=tenant, conversation=conversation)
+        for tenant in plan.tenants
+        for conversation in TURN_NAMES
+    )
+
+
+def relation(reader: Session, writer: Session) -> ProbeScope:
+    """Return the probe scope of a reader that saw a writer's state."""
+    if reader.tenant != writer.tenant:
+        return ProbeScope.S3
+    return ProbeScope.S2 if reader.conversation != writer.conversation else ProbeScope.S0
