@@ -1,1 +1,1 @@
-"""Room of kvward; see ARCHITECTURE.md."""
+"""WHAT is shared: the identity of a block, and who holds which block of memory."""

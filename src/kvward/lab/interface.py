@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -170,5 +170,7 @@ class Ward(Protocol):
     def may_reuse(self, block_id: int, *, scope: str) -> int | None:
         """Return the generation to read under, or None (counted) when reuse is refused."""
 
-    def still_holds(self, block_id: int, *, generation: int, scope: str) -> bool:
-        """Tell whether the lease a running request relies on is still in force; counts refusals."""
+    def still_holds(
+        self, block_ids: Sequence[int], generations: Sequence[int], *, scope: str
+    ) -> bool:
+        """Tell whether all leases a running request relies on are in force; counts a refusal."""

@@ -1,0 +1,33 @@
+"""Identity of a block: a hash over scope, model and everything before it. Pure functions."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+
+from kvward.canonical import encode
+
+_ROOT = "kvward/chain-root/v1"
+_LINK = "kvward/chain-link/v1"
+
+
+def derive_chain_root(*, manifest_digest: bytes, scope: str | None) -> bytes:
+    """Return the parent of a prompt's first block, 32 bytes.
+
+    Args:
+        manifest_digest: Digest of the exact model.
+        scope: The scope's token; None is a scope of its own, never equal to any text.
+    """
+    return hashlib.sha256(encode(_ROOT, manifest_digest, scope)).digest()
+
+
+def derive_chain_link(parent: bytes, token_ids: Sequence[int]) -> bytes:
+    """Return the hash of a block, 32 bytes, given its parent's.
+
+    Args:
+        parent: Hash of the block before it, or the chain root.
+        token_ids: The block's tokens, each 0 <= id < 2^32.
+    """
+    packed = struct.pack(f">{len(token_ids)}I", *token_ids)
+    return hashlib.sha256(encode(_LINK, parent, packed)).digest()

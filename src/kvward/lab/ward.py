@@ -1,0 +1,59 @@
+"""The ward inside the engine: token verification and leases behind the engine's port."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from kvward.blocks.lease import BlockLeases, Refusal
+from kvward.errors import ScopeMismatchError
+from kvward.events import EventSink
+from kvward.scope import TokenKey, verify_token
+
+
+class EngineWard:
+    """Isolation inside an engine that may be broken.
+
+    Args:
+        token_key: Verifies scope tokens. [secret]
+        events: Takes "ward.salt-refused" and "ward.read-refused" with a reason.
+    """
+
+    def __init__(self, token_key: TokenKey, *, events: EventSink) -> None:
+        self._token_key = token_key
+        self._events = events
+        self._leases = BlockLeases()
+
+    def admit(self, cache_salt: str | None) -> str:
+        """Return the salt if it is an authentic scope token, else a random scope of its own."""
+        try:
+            verify_token(cache_salt or "", token_key=self._token_key)
+        except ScopeMismatchError:
+            self._events.emit("ward.salt-refused")
+            return f"random-{secrets.token_hex(16)}"
+        return cache_salt or ""
+
+    def grant(self, block_id: int, *, scope: str) -> int:
+        """Lease a block for writing."""
+        return self._leases.grant(block_id, scope=scope)
+
+    def commit(self, block_id: int, *, generation: int) -> None:
+        """Let readers of the scope reuse a block whose layers are all written."""
+        self._leases.commit(block_id, generation=generation)
+
+    def may_reuse(self, block_id: int, *, scope: str) -> int | None:
+        """Return the generation to read under, or None after counting the refusal."""
+        answer = self._leases.check_reuse(block_id, scope=scope)
+        if isinstance(answer, Refusal):
+            self._events.emit("ward.read-refused", reason=answer.value)
+            return None
+        return answer
+
+    def still_holds(
+        self, block_ids: Sequence[int], generations: Sequence[int], *, scope: str
+    ) -> bool:
+        """Tell whether a running request may go on, after counting a refusal."""
+        refusal = self._leases.check_holding(block_ids, generations, scope=scope)
+        if refusal is not None:
+            self._events.emit("ward.read-refused", reason=refusal.value)
+        return refusal is None
