@@ -77,7 +77,8 @@ def _heads(flat: FloatArray, config: LlamaConfig) -> FloatArray:
 
 def _rms_norm(x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
     scale = np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps))
-    return (x / scale) * weight
+    normed: FloatArray = (x / scale) * weight
+    return normed
 
 
 def _mlp(x: FloatArray, layer: LayerWeights) -> FloatArray:
@@ -100,8 +101,9 @@ def _attend(q: FloatArray, keys: FloatArray, values: FloatArray) -> FloatArray:
     group = num_heads // num_kv_heads
     # (kv_heads, group * n, head_dim): the query heads of one key-value head as one matrix
     grouped = q.reshape(num_new, num_kv_heads, group, head_dim).transpose(1, 2, 0, 3)
-    grouped = grouped.reshape(num_kv_heads, group * num_new, head_dim)
-    scores = grouped @ keys.transpose(1, 2, 0)
+    scores: FloatArray = grouped.reshape(num_kv_heads, group * num_new, head_dim) @ keys.transpose(
+        1, 2, 0
+    )
     scores *= np.float32(head_dim**-0.5)
     if num_new > 1:
         later = np.triu(np.full((num_new, num_new), -np.inf, np.float32), k=1)
@@ -109,7 +111,7 @@ def _attend(q: FloatArray, keys: FloatArray, values: FloatArray) -> FloatArray:
         view[..., total - num_new :] += later
     scores -= scores.max(axis=-1, keepdims=True)
     np.exp(scores, out=scores)
-    mixed = scores @ values.transpose(1, 0, 2)
+    mixed: FloatArray = scores @ values.transpose(1, 0, 2)
     mixed /= scores.sum(axis=-1, keepdims=True)
-    mixed = mixed.reshape(num_kv_heads, group, num_new, head_dim).transpose(2, 0, 1, 3)
-    return mixed.reshape(num_new, num_heads * head_dim)
+    ungrouped = mixed.reshape(num_kv_heads, group, num_new, head_dim).transpose(2, 0, 1, 3)
+    return ungrouped.reshape(num_new, num_heads * head_dim)

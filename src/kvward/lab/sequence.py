@@ -1,0 +1,75 @@
+"""A request while the scheduler works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvward.blocks.chain import derive_chain_link
+from kvward.lab.interface import GenerationRequest, TokenEvent
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldBlock:
+    """A block in a request's table.
+
+    Attributes:
+        pinned: Whether the pool counts this request as a holder.
+        generation: Of the ward's lease; 0 without a ward.
+    """
+
+    block: int
+    pinned: bool
+    generation: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Sequence:
+    """One request: its tokens, its blocks, and how far it is computed.
+
+    Attributes:
+        scope: Under which its blocks are found; None is a scope of its own.
+        tokens: Prompt and generated tokens.
+        num_computed: Tokens whose keys and values are in its blocks.
+        num_published: Full blocks that have been offered to the index.
+        cached_tokens: Prompt tokens reused when it was first admitted.
+    """
+
+    request: GenerationRequest
+    on_event: Callable[[TokenEvent], None]
+    scope: str | None
+    chain_root: bytes
+    random: np.random.Generator | None
+    tokens: list[int]
+    held: list[HeldBlock] = field(default_factory=list)
+    num_computed: int = 0
+    num_published: int = 0
+    cached_tokens: int | None = None
+    _hashes: list[bytes] = field(default_factory=list)
+
+    @property
+    def num_generated(self) -> int:
+        """Return how many tokens have been generated."""
+        return len(self.tokens) - len(self.request.prompt_token_ids)
+
+    @property
+    def num_waiting(self) -> int:
+        """Return how many tokens have to be computed before the next one can be chosen."""
+        return len(self.tokens) - self.num_computed
+
+    def block_hash(self, number: int, *, block_tokens: int) -> bytes:
+        """Return the hash of a full block, computed once."""
+        while len(self._hashes) <= number:
+            begin = len(self._hashes) * block_tokens
+            parent = self._hashes[-1] if self._hashes else self.chain_root
+            self._hashes.append(
+                derive_chain_link(parent, self.tokens[begin : begin + block_tokens])
+            )
+        return self._hashes[number]
+
+    def iter_leases(self) -> Iterator[tuple[int, int]]:
+        """Yield block and generation of everything it relies on."""
+        for held in self.held:
+            yield held.block, held.generation
