@@ -1,0 +1,119 @@
+"""The running engine: a scheduler in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+
+from kvward.errors import EngineProtocolError, UsageError
+from kvward.lab.behaviour import Behaviour
+from kvward.lab.interface import (
+    EngineOptions,
+    GenerationRequest,
+    LlamaConfig,
+    LlamaWeights,
+    TokenEvent,
+    Ward,
+)
+from kvward.lab.scheduler import Scheduler
+
+_FAILED = "The engine failed in a step; its cache was dropped."
+_STOPPED = "The engine was stopped."
+
+
+class LabEngine:
+    """Implements `Engine`.
+
+    Args:
+        behaviour: The sound one, or one with defects planted.
+        ward: Isolation inside the engine; None runs it without.
+        manifest_digest: Names the exact model.
+    """
+
+    def __init__(
+        self,
+        weights: LlamaWeights,
+        config: LlamaConfig,
+        options: EngineOptions,
+        *,
+        behaviour: Behaviour,
+        ward: Ward | None,
+        manifest_digest: bytes,
+    ) -> None:
+        if options.num_blocks < 2 or options.block_tokens < 1 or options.max_batch_tokens < 1:
+            raise UsageError("The engine needs at least two blocks of one token.")
+
+        def new_scheduler() -> Scheduler:
+            return Scheduler(
+                weights,
+                config,
+                options,
+                behaviour=behaviour,
+                ward=ward,
+                manifest_digest=manifest_digest,
+            )
+
+        self._new_scheduler = new_scheduler
+        self._scheduler = new_scheduler()
+        self._past_stats: Counter[str] = Counter()
+        self._commands: deque[Callable[[Scheduler], None]] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="lab-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
+        """Queue a request after checking that it can run."""
+        self._scheduler.check(request)
+        if self._stopping or self._thread is None:
+            raise EngineProtocolError("The engine is not running.", hint="Start it first.")
+        self._post(lambda scheduler: scheduler.submit(request, on_event))
+
+    def cancel(self, request_id: str) -> None:
+        """Stop a request if it still runs."""
+        self._post(lambda scheduler: scheduler.cancel(request_id))
+
+    def stats(self) -> dict[str, int]:
+        """Return counters since the start."""
+        return dict(self._past_stats + self._scheduler.stats)
+
+    def stop(self) -> None:
+        """Stop the thread and wait for it; open requests end with an error."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _post(self, command: Callable[[Scheduler], None]) -> None:
+        with self._wake:
+            self._commands.append(command)
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._stopping or self._commands or self._scheduler.has_work):
+                    self._wake.wait()
+                commands = tuple(self._commands)
+                self._commands.clear()
+            for command in commands:
+                command(self._scheduler)
+            if self._stopping:
+                self._scheduler.fail_all(_STOPPED)
+                return
+            self._step()
+
+    def _step(self) -> None:
+        try:
+            self._scheduler.step()
+        except Exception:  # noqa: BLE001 - whatever a step did, no request may go on with it
+            self._past_stats += self._scheduler.stats
+            self._past_stats["failed_steps"] += 1
+            failed, self._scheduler = self._scheduler, self._new_scheduler()
+            failed.fail_all(_FAILED)

@@ -1,0 +1,225 @@
+"""Continuous batching: which tokens of which requests the next step computes."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvward.errors import UsageError
+from kvward.lab.behaviour import Behaviour
+from kvward.lab.interface import (
+    EngineOptions,
+    FinishReason,
+    FloatArray,
+    GenerationRequest,
+    LlamaConfig,
+    LlamaWeights,
+    TokenEvent,
+    Ward,
+)
+from kvward.lab.memory import BlockMemory
+from kvward.lab.model import Segment, forward
+from kvward.lab.sampling import choose_token, read_logprobs
+from kvward.lab.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    sequence: Sequence
+    num_tokens: int
+
+
+class Scheduler:
+    """Runs requests step by step. Not thread-safe: the engine's thread owns it."""
+
+    def __init__(
+        self,
+        weights: LlamaWeights,
+        config: LlamaConfig,
+        options: EngineOptions,
+        *,
+        behaviour: Behaviour,
+        ward: Ward | None,
+        manifest_digest: bytes,
+    ) -> None:
+        self._weights = weights
+        self._config = config
+        self._options = options
+        self.stats: Counter[str] = Counter()
+        self._memory = BlockMemory(
+            config,
+            options,
+            behaviour,
+            ward=ward,
+            manifest_digest=manifest_digest,
+            stats=self.stats,
+        )
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []  # oldest first
+
+    @property
+    def has_work(self) -> bool:
+        """Tell whether any request is open."""
+        return bool(self._waiting or self._running)
+
+    @property
+    def num_available_blocks(self) -> int:
+        """Return how many blocks no request holds."""
+        return self._memory.num_available
+
+    def check(self, request: GenerationRequest) -> None:
+        """Refuse a request that can never run.
+
+        Raises:
+            UsageError: the prompt is empty, too long, or holds an unknown token.
+        """
+        prompt = request.prompt_token_ids
+        if not prompt:
+            raise UsageError("The prompt is empty.")
+        if min(prompt) < 0 or max(prompt) >= self._config.vocab:
+            raise UsageError("The prompt holds a token that the model does not know.")
+        if len(prompt) >= self._max_tokens:
+            raise UsageError(
+                f"The prompt has {len(prompt)} tokens; with one new token, "
+                f"at most {self._max_tokens} fit."
+            )
+
+    def submit(self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
+        """Queue a request that `check` has let through."""
+        self._waiting.append(self._memory.open_sequence(request, on_event))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request; unknown ids are ignored."""
+        for sequence in (*self._waiting, *self._running):
+            if sequence.request.request_id == request_id:
+                self.stats["cancelled_requests"] += 1
+                self._end(sequence, FinishReason.CANCELLED)
+                return
+
+    def fail_all(self, message: str) -> None:
+        """End every request with an error."""
+        for sequence in (*self._running, *self._waiting):
+            self._end(sequence, FinishReason.ERROR, error=message)
+
+    def step(self) -> None:
+        """Compute one batch and deliver what came of it."""
+        self._admit_waiting()
+        self._make_room()
+        work = self._plan_batch()
+        if not work:
+            return
+        segments = [
+            Segment(
+                token_ids=np.asarray(
+                    w.sequence.tokens[
+                        w.sequence.num_computed : w.sequence.num_computed + w.num_tokens
+                    ],
+                    np.intp,
+                ),
+                start=w.sequence.num_computed,
+                block_table=self._memory.block_table(w.sequence),
+            )
+            for w in work
+        ]
+        logits = forward(self._weights, self._config, self._memory.pages, segments)
+        for w, row in zip(work, logits, strict=True):
+            self._advance(w, row)
+
+    @property
+    def _max_tokens(self) -> int:
+        pool_tokens = self._options.num_blocks * self._options.block_tokens
+        return min(self._config.max_context_tokens, pool_tokens)
+
+    def _admit_waiting(self) -> None:
+        while self._waiting and len(self._running) < self._options.max_running_requests:
+            if not self._memory.admit(self._waiting[0], headroom=len(self._running)):
+                return
+            self._running.append(self._waiting.popleft())
+
+    def _make_room(self) -> None:
+        """Give every running request the block its next token needs, taking from the youngest."""
+        for sequence in tuple(self._running):
+            while sequence in self._running and self._memory.needs_block(sequence):
+                if not self._memory.grow(sequence):
+                    self.stats["preemptions"] += 1
+                    self._restart(self._running[-1])
+
+    def _restart(self, sequence: Sequence) -> None:
+        """Take a request's blocks and compute it again later, generated tokens included."""
+        self._running.remove(sequence)
+        self._memory.release(sequence)
+        self._waiting.appendleft(sequence)
+
+    def _plan_batch(self) -> list[_Work]:
+        for sequence in tuple(self._running):
+            if not self._memory.still_holds(sequence):
+                self.stats["refused_reads"] += 1
+                self._restart(sequence)
+        budget = self._options.max_batch_tokens
+        work = []
+        # One token each for those that generate, then chunks of prompts.
+        for sequence in sorted(self._running, key=lambda s: s.num_waiting > 1):
+            num_tokens = min(sequence.num_waiting, budget)
+            if num_tokens > 0:
+                work.append(_Work(sequence=sequence, num_tokens=num_tokens))
+                budget -= num_tokens
+        return work
+
+    def _advance(self, work: _Work, logits: FloatArray) -> None:
+        sequence = work.sequence
+        kind = "decode_tokens" if sequence.num_generated > 0 else "prefill_tokens"
+        self.stats[kind] += work.num_tokens
+        sequence.num_computed += work.num_tokens
+        self._memory.publish(sequence)
+        if sequence.num_waiting > 0:
+            return
+        sampling = sequence.request.sampling
+        token_id = choose_token(logits, sampling, sequence.random)
+        logprob, top = None, None
+        if sampling.top_logprobs is not None:
+            logprob, top = read_logprobs(logits, token_id, top=sampling.top_logprobs)
+        sequence.tokens.append(token_id)
+        reason = None
+        if token_id in self._config.eos_token_ids and not sampling.ignore_eos:
+            reason = FinishReason.STOP
+        elif (
+            sequence.num_generated >= sampling.max_tokens
+            or len(sequence.tokens) >= self._max_tokens
+        ):
+            reason = FinishReason.LENGTH
+        if reason is not None:
+            self._leave(sequence)
+        sequence.on_event(
+            TokenEvent(
+                request_id=sequence.request.request_id,
+                token_id=token_id,
+                logprob=logprob,
+                top_logprobs=top,
+                cached_tokens=sequence.cached_tokens or 0,
+                finish_reason=reason,
+            )
+        )
+
+    def _leave(self, sequence: Sequence) -> None:
+        if sequence in self._running:
+            self._running.remove(sequence)
+        else:
+            self._waiting.remove(sequence)
+        self._memory.release(sequence)
+
+    def _end(self, sequence: Sequence, reason: FinishReason, *, error: str | None = None) -> None:
+        self._leave(sequence)
+        sequence.on_event(
+            TokenEvent(
+                request_id=sequence.request.request_id,
+                token_id=None,
+                logprob=None,
+                top_logprobs=None,
+                cached_tokens=sequence.cached_tokens or 0,
+                finish_reason=reason,
+                error=error,
+            )
+        )
