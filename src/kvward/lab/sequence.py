@@ -11,7 +11,7 @@ from kvward.blocks.chain import derive_chain_link
 from kvward.lab.interface import GenerationRequest, TokenEvent
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class HeldBlock:
     """A block in a request's table.
 
@@ -25,7 +25,7 @@ class HeldBlock:
     generation: int
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
     """One request: its tokens, its blocks, and how far it is computed.
 
