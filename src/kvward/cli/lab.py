@@ -1,0 +1,151 @@
+"""`kvward lab`: serve the laboratory engine, list its defects, fetch a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from kvward.audit.canary.checkpoint import write_canary_model
+from kvward.errors import ConfigError
+from kvward.events import EventCounter
+from kvward.lab.defects import DEFECTS, plant_defects
+from kvward.lab.fetch import cache_folder, fetch_smollm2, find_model
+from kvward.lab.interface import EngineOptions
+from kvward.lab.loading import LoadedModel, load_model
+from kvward.lab.server import LabServer, serve_lab
+from kvward.lab.ward import EngineWard
+from kvward.scope import TokenKey
+from kvward.scope.keys import KEY_BYTES
+
+CANARY = "canary"
+
+Callback = TypeVar("Callback", bound=Callable[..., None])
+
+
+@click.group("lab")
+def command() -> None:
+    """The laboratory engine. Real, small, and not meant to serve anybody."""
+
+
+def engine_options(function: Callback) -> Callback:
+    """Add the options that every command with an embedded engine has."""
+    for option in [
+        click.option("--model", default=CANARY, show_default=True, metavar="NAME|DIR",
+                     help="canary, smollm2, a model folder, or a .gguf file."),
+        click.option("--defect", "defects", multiple=True, metavar="NAME",
+                     help="Plant a defect; may be given again. See `kvward lab defects`."),
+        click.option("--blocks", type=click.IntRange(min=2), default=256, show_default=True,
+                     help="Blocks of 16 tokens in the engine's memory."),
+        click.option("--host-blocks", type=click.IntRange(min=0), default=0, show_default=True,
+                     help="Blocks kept in the offload tier."),
+        click.option("--no-prefix-cache", is_flag=True, help="Reuse nothing."),
+    ]:  # fmt: skip
+        function = option(function)
+    return function
+
+
+@command.command("serve")
+@engine_options
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=8101, show_default=True)
+@click.option("--uds", type=click.Path(path_type=Path), help="Listen on a Unix socket instead.")
+@click.option("--api-key-env", metavar="NAME", help="Ask for the key in this variable.")
+@click.option("--ward-key-stdin", is_flag=True, hidden=True)
+def serve(
+    *,
+    model: str,
+    defects: tuple[str, ...],
+    blocks: int,
+    host_blocks: int,
+    no_prefix_cache: bool,
+    host: str,
+    port: int,
+    uds: Path | None,
+    api_key_env: str | None,
+    ward_key_stdin: bool,
+) -> None:
+    """Serve the bare engine: no gateway, everybody is let in, callers choose their salt.
+
+    To see what isolation adds, use `kvward serve` instead.
+    """
+    ward = None
+    if ward_key_stdin:
+        ward = _ward_from_stdin()
+    api_keys = None
+    if api_key_env is not None:
+        key = os.environ.get(api_key_env)
+        if not key:
+            raise ConfigError(f"The environment variable {api_key_env} is not set.")
+        api_keys = frozenset({key})
+    serve_lab(
+        LabServer(
+            model=load_named_model(model),
+            options=EngineOptions(
+                num_blocks=blocks, host_blocks=host_blocks, prefix_cache=not no_prefix_cache
+            ),
+            behaviour=plant_defects(defects, DEFECTS),
+            ward=ward,
+            api_keys=api_keys,
+            host=host,
+            port=port,
+            uds=uds,
+        )
+    )
+
+
+@command.command("defects")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def list_defects(*, as_json: bool) -> None:
+    """List the defects that can be planted."""
+    rows = [
+        {
+            "name": defect.name,
+            "class": defect.failure_class,
+            "expected_channels": sorted(defect.expected_channels),
+            "summary": defect.summary,
+        }
+        for defect in DEFECTS.values()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        click.echo(f"{row['name']:18} {row['class']:11} {row['summary']}")
+
+
+@command.command("fetch")
+@click.argument("name", type=click.Choice(["smollm2"]))
+def fetch(name: str) -> None:  # noqa: ARG001 - one name so far
+    """Fetch a small real model once (SmolLM2-135M-Instruct, 98 MB); offline from then on."""
+    click.echo("Fetching SmolLM2 …", err=True)
+    click.echo(str(fetch_smollm2(cache_folder())))
+
+
+def load_named_model(name: str) -> LoadedModel:
+    """Load a model by name or path; the canary is written to the cache folder if need be."""
+    if name != CANARY:
+        return load_model(find_model(name), name=None if Path(name).exists() else name)
+    folder = cache_folder() / "canary-v1"
+    write_canary_model(folder)
+    return load_model(folder, name=CANARY)
+
+
+def _ward_from_stdin() -> EngineWard:
+    """Read the token key that the parent writes, and leave when the parent has gone."""
+    key = sys.stdin.buffer.read(KEY_BYTES)
+    if len(key) != KEY_BYTES:
+        raise ConfigError("The ward's key did not come on standard input.")
+
+    def leave_with_parent() -> None:
+        sys.stdin.buffer.read()
+        os._exit(0)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    return EngineWard(TokenKey(key), events=EventCounter())

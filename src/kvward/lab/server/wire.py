@@ -1,0 +1,200 @@
+"""Requests as they come over the wire, checked; errors as they go."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+
+from kvward.errors import UsageError
+from kvward.lab.interface import LlamaConfig, SamplingParams
+
+MAX_BODY_BYTES = 8 << 20
+MAX_TOP_LOGPROBS = 20
+_DEFAULT_MAX_TOKENS = 16
+_MAX_STOPS = 16
+
+RequestType = TypeVar("RequestType", bound="_Common")
+
+
+class BadRequestError(UsageError):
+    """A request that is answered with an error. Never leaves the server."""
+
+    code = "usage.request"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: HTTPStatus = HTTPStatus.BAD_REQUEST,
+        code: str | None = None,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = error_body(message, status=status, code=code, param=param)
+
+
+def error_body(
+    message: str, *, status: HTTPStatus, code: str | None = None, param: str | None = None
+) -> bytes:
+    """Return an error in OpenAI's shape."""
+    kinds = {401: "authentication_error", 404: "not_found_error"}
+    default = "server_error" if status >= 500 else "invalid_request_error"
+    error = {
+        "message": message,
+        "type": kinds.get(status, default),
+        "param": param,
+        "code": code,
+    }
+    return msgspec.json.encode({"error": error})
+
+
+class StreamOptions(msgspec.Struct):
+    """What else a stream carries."""
+
+    include_usage: bool = False
+
+
+class _Common(msgspec.Struct, kw_only=True):
+    model: str
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    n: int = 1
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    logit_bias: dict[str, float] | None = None
+    ignore_eos: bool = False
+    cache_salt: str | None = None
+
+    def wanted_logprobs(self) -> int | None:
+        """Return how many alternatives are wanted; None for no logprobs."""
+        raise NotImplementedError
+
+    def wanted_tokens(self) -> int | None:
+        """Return how many tokens are wanted; None if the caller did not say."""
+        return self.max_tokens
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Return the texts that end generation."""
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        if len(stops) > _MAX_STOPS or "" in stops:
+            raise BadRequestError(f"Give up to {_MAX_STOPS} stop texts, none empty.", param="stop")
+        return tuple(stops)
+
+    @property
+    def include_usage(self) -> bool:
+        """Tell whether a stream ends with its usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def sampling(self, config: LlamaConfig, *, room: int) -> SamplingParams:
+        """Return the checked sampling parameters.
+
+        Args:
+            room: Tokens that fit after the prompt.
+        """
+        for wrong, message, param in [
+            (self.n != 1, "This server gives one choice for a prompt.", "n"),
+            (self.top_p != 1.0, "This server samples from the whole distribution.", "top_p"),
+            (
+                not 0 <= self.temperature <= 2,
+                "The temperature lies between 0 and 2.",
+                "temperature",
+            ),
+            (self.cache_salt == "", "A cache salt is not empty.", "cache_salt"),
+        ]:
+            if wrong:
+                raise BadRequestError(message, param=param)
+        logprobs = self.wanted_logprobs()
+        if logprobs is not None and not 0 <= logprobs <= MAX_TOP_LOGPROBS:
+            raise BadRequestError(f"Between 0 and {MAX_TOP_LOGPROBS} logprobs.", param="logprobs")
+        wanted = self.wanted_tokens()
+        if wanted is not None and wanted < 1:
+            raise BadRequestError("At least one token is generated.", param="max_tokens")
+        return SamplingParams(
+            max_tokens=min(_DEFAULT_MAX_TOKENS if wanted is None else wanted, room),
+            temperature=self.temperature,
+            seed=self.seed,
+            top_logprobs=logprobs,
+            logit_bias=self._bias(config),
+            ignore_eos=self.ignore_eos,
+        )
+
+    def _bias(self, config: LlamaConfig) -> dict[int, float]:
+        bias = {}
+        for key, value in (self.logit_bias or {}).items():
+            if not key.isascii() or not key.isdigit() or int(key) >= config.vocab:
+                raise BadRequestError(f"{key!r} is not a token id.", param="logit_bias")
+            if not -100 <= value <= 100:
+                raise BadRequestError("A bias lies between -100 and 100.", param="logit_bias")
+            bias[int(key)] = value
+        return bias
+
+
+class CompletionRequest(_Common, kw_only=True):
+    """POST /v1/completions."""
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    logprobs: int | None = None
+
+    def wanted_logprobs(self) -> int | None:
+        """Return how many alternatives are wanted."""
+        return self.logprobs
+
+    @property
+    def one_prompt(self) -> str | list[int]:
+        """Return the prompt; several are refused."""
+        prompt = self.prompt
+        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+            if len(prompt) != 1:
+                raise BadRequestError("This server takes one prompt at a time.", param="prompt")
+            prompt = prompt[0]
+        return prompt  # type: ignore[return-value]  # the lists left are lists of integers
+
+
+class ChatRequest(_Common, kw_only=True):
+    """POST /v1/chat/completions."""
+
+    messages: list[dict[str, Any]]
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    max_completion_tokens: int | None = None
+
+    def wanted_logprobs(self) -> int | None:
+        """Return how many alternatives are wanted."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def wanted_tokens(self) -> int | None:
+        """Return how many tokens are wanted, under either name."""
+        return self.max_completion_tokens or self.max_tokens
+
+    def plain_messages(self) -> list[dict[str, Any]]:
+        """Return the messages with text content; other kinds of content are refused."""
+        if not self.messages:
+            raise BadRequestError("A chat has at least one message.", param="messages")
+        return [_plain_message(message) for message in self.messages]
+
+
+def _plain_message(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text"]
+        content = "".join(part for part in parts if isinstance(part, str))
+        if len(parts) != len(message["content"]):
+            raise BadRequestError("This model reads text only.", param="messages")
+    if not isinstance(content, str) or not isinstance(message.get("role"), str):
+        raise BadRequestError("A message has a role and text content.", param="messages")
+    return {**message, "content": content}
+
+
+def parse_request(body: bytes, kind: type[RequestType]) -> RequestType:
+    """Decode and check the types of a request. [untrusted]"""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise BadRequestError(f"The request body cannot be read: {exc}.") from exc
