@@ -13,7 +13,7 @@ from kvward.audit.canary.words import WORDS
 from kvward.canonical import Field, encode
 
 CANARY_WORDS = 12
-VOICE_WORDS = 5
+VOICE_WORDS = 6
 CANARY_BITS = math.log2(math.comb(len(WORDS), CANARY_WORDS))
 """Entropy of one canary: log2 C(256, 12) = 66.8 bits."""
 
@@ -24,7 +24,7 @@ class Session:
 
     Attributes:
         canary: Twelve distinct words; as a set they name the session.
-        voice: Five other words, the session's filler.
+        voice: Six other words, the session's filler.
     """
 
     tenant: str

@@ -139,7 +139,7 @@ class _Common(msgspec.Struct, kw_only=True):
 class CompletionRequest(_Common, kw_only=True):
     """POST /v1/completions."""
 
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: str | list[Any]
     logprobs: int | None = None
 
     def wanted_logprobs(self) -> int | None:
@@ -149,12 +149,17 @@ class CompletionRequest(_Common, kw_only=True):
     @property
     def one_prompt(self) -> str | list[int]:
         """Return the prompt; several are refused."""
-        prompt = self.prompt
+        prompt: object = self.prompt
         if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
             if len(prompt) != 1:
                 raise BadRequestError("This server takes one prompt at a time.", param="prompt")
             prompt = prompt[0]
-        return prompt  # type: ignore[return-value]  # the lists left are lists of integers
+        try:
+            return msgspec.convert(prompt, str | list[int])
+        except msgspec.ValidationError as exc:
+            raise BadRequestError(
+                "A prompt is text or a list of token ids.", param="prompt"
+            ) from exc
 
 
 class ChatRequest(_Common, kw_only=True):

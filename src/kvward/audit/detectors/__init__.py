@@ -1,0 +1,1 @@
+"""Detectors: pure functions from what was seen to what was found. They know no target."""
