@@ -17,8 +17,8 @@ from typing import IO, Self
 
 import msgspec
 
+from kvward.audit.exchange import Ending, Reply
 from kvward.audit.plan import Plan
-from kvward.audit.target import Ending, Reply
 from kvward.errors import AuditError, ConfigError
 from kvward.terms import ProbeScope
 

@@ -14,11 +14,11 @@ from kvward.audit.detectors.content import (
 )
 from kvward.audit.detectors.metadata import CountedProbe, MetadataReading, read_counts
 from kvward.audit.detectors.timing import TimingReading, read_times
+from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import Plan
-from kvward.audit.run import audit_sessions, relation
+from kvward.audit.sessions import audit_sessions, relation
 from kvward.audit.stats.betting import TimedPair
-from kvward.audit.target import Ending
 from kvward.audit.verdict import (
     MIN_CONTENT_SENSITIVITY,
     ContentEvidence,

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvward.audit.canary.codebook import Session
+from kvward.audit.exchange import TOP_LOGPROBS, Call, Ending, Reply
 from kvward.audit.history import Arm
 from kvward.audit.plan import BLOCK_TOKENS, Plan
 from kvward.audit.prompts import (
@@ -22,7 +23,6 @@ from kvward.audit.prompts import (
     write_canary_prompt,
     write_voice_prompt,
 )
-from kvward.audit.target import TOP_LOGPROBS, Call, Ending, Reply
 
 _LENGTHS = [
     blocks * BLOCK_TOKENS + offset for blocks in (3, 5, 8, 12, 16, 24) for offset in (-1, 0, 1)

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
 
+from kvward.audit.exchange import Call, Reply
 from kvward.audit.history import Arm
 from kvward.audit.plan import Plan
 from kvward.audit.prompts import Prompt, derive_random, write_probe_prompt
-from kvward.audit.target import Call, Reply
 from kvward.terms import ProbeScope
 
 

@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvward.audit.canary.codebook import Codebook, Session
+from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.words import WORDS
+from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
 from kvward.audit.pairs import Pair, iter_pairs, run_pair
-from kvward.audit.plan import TURN_NAMES, Plan
+from kvward.audit.plan import Plan
 from kvward.audit.prompts import Prompt, write_canary_prompt
-from kvward.audit.target import TOP_LOGPROBS, Call, Reply, Target
-from kvward.terms import ProbeScope
+from kvward.audit.sessions import audit_sessions
+from kvward.audit.target import Target
 
 _CONTROL_WORDS = 12 * 16
 _CONTROL_CLIENTS = 4
@@ -151,20 +152,3 @@ class AuditRun:
         self._done += 1
         planned = max(self._plan.num_requests, self._done)
         self._on_progress(Progress(done=self._done, planned=planned, phase=self._phase))
-
-
-def audit_sessions(plan: Plan) -> tuple[Session, ...]:
-    """Return the sessions of the content phase: every conversation name under every tenant."""
-    codebook = Codebook(seed=plan.seed)
-    return tuple(
-        codebook.session(tenant=tenant, conversation=conversation)
-        for tenant in plan.tenants
-        for conversation in TURN_NAMES
-    )
-
-
-def relation(reader: Session, writer: Session) -> ProbeScope:
-    """Return the probe scope of a reader that saw a writer's state."""
-    if reader.tenant != writer.tenant:
-        return ProbeScope.S3
-    return ProbeScope.S2 if reader.conversation != writer.conversation else ProbeScope.S0

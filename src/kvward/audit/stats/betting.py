@@ -105,8 +105,8 @@ class _RatioModel:
 
     def _count(self, values: FloatArray, num_bins: int) -> FloatArray:
         bins = np.searchsorted(self._edges, values)
-        counts: FloatArray = np.bincount(bins, minlength=num_bins) + 1.0  # nothing is impossible
-        return counts
+        counts = np.bincount(bins, minlength=num_bins).astype(np.float64)
+        return counts + 1  # nothing is impossible
 
     def lean(self, first: float, second: float) -> float:
         """Return between -1 and 1 how sure the model is that the first was primed."""
