@@ -1,0 +1,181 @@
+"""The gateway's policy: tenants, levels, upstream. One TOML file, read strictly."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kvward.errors import ConfigError
+from kvward.terms import SharingLevel
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_EPOCH = 0  # until the keyring can rotate
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much and how long. Seconds and bytes."""
+
+    max_body_bytes: int = 8 << 20
+    connect_s: float = 5.0
+    idle_s: float = 300.0
+
+
+class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tenant and the hashes of its API keys."""
+
+    name: str
+    key_sha256: list[str]
+
+
+class Levels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sharing level of each route. There is no built-in level: both must be named."""
+
+    chat_completions: SharingLevel
+    completions: SharingLevel
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the gateway enforces.
+
+    Attributes:
+        deployment: Name of the installation, part of every scope.
+        root_key_file: Relative to the policy file.
+        upstream: "http://HOST:PORT" or "unix:PATH".
+        upstream_key_env: Environment variable with the engine's own credential.
+    """
+
+    deployment: str
+    root_key_file: str
+    upstream: str
+    levels: Levels
+    tenants: list[TenantPolicy]
+    upstream_key_env: str | None = None
+    limits: Limits = msgspec.field(default_factory=Limits)
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch in which tokens are issued."""
+        return _EPOCH
+
+    @property
+    def upstream_socket(self) -> Path | None:
+        """Return the Unix socket of the upstream, if it listens on one."""
+        kind, _, path = self.upstream.partition(":")
+        return Path(path) if kind == "unix" else None
+
+
+def read_policy_file(path: Path) -> dict[str, object]:
+    """Read a policy file without judging it.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ConfigError(
+            f"The policy {path} cannot be read: {exc.strerror}.",
+            hint="Write one with: kvward gateway init DIR --tenant NAME --level LEVEL",
+        ) from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"The policy {path} is not TOML: {exc}.") from exc
+
+
+def make_policy(values: Mapping[str, object], *, source: str) -> Policy:
+    """Check the values of a policy.
+
+    Args:
+        source: Names them in an error.
+    Raises:
+        ConfigError: They say something unknown or twice, or leave out what has no default.
+    """
+    try:
+        policy = msgspec.convert(values, Policy)
+    except msgspec.ValidationError as exc:
+        hint = None
+        if "levels" in str(exc) or "SharingLevel" in str(exc) or "completions" in str(exc):
+            hint = (
+                "Name a level for both routes under [levels]: request, conversation, user or "
+                "tenant. There is no default, because a default would decide who shares."
+            )
+        raise ConfigError(f"{source}: {exc}.", hint=hint) from exc
+    _check(policy, source)
+    return policy
+
+
+def _check(policy: Policy, source: str) -> None:
+    names = [tenant.name for tenant in policy.tenants]
+    digests = [digest for tenant in policy.tenants for digest in tenant.key_sha256]
+    upstream = urlsplit(policy.upstream)
+    speaks_http = upstream.scheme in {"http", "https"} and bool(upstream.hostname)
+    for wrong, message, hint in [
+        (not policy.deployment, "deployment is empty.", "Name the installation."),
+        (not names, "there is no tenant.", "Add a [[tenants]] section."),
+        ("" in names, "a tenant has no name.", None),
+        (len(set(names)) < len(names), "two tenants have one name.", None),
+        (
+            any(not _SHA256.fullmatch(digest) for digest in digests),
+            "a key_sha256 is not 64 lower-case hex digits.",
+            "The policy holds the SHA-256 of a key, never the key: kvward gateway key",
+        ),
+        (
+            len(set(digests)) < len(digests),
+            "one key belongs to two tenants.",
+            "Give each tenant a key of its own: kvward gateway key",
+        ),
+        (
+            SharingLevel.PUBLIC in {policy.levels.chat_completions, policy.levels.completions},
+            "a route cannot have the level public.",
+            "Public state needs a registered prefix, which this version does not have.",
+        ),
+        (
+            not speaks_http and policy.upstream_socket is None,
+            f"upstream {policy.upstream!r} is neither http://HOST:PORT nor unix:PATH.",
+            "Set upstream in the file, or give --upstream URL.",
+        ),
+        (policy.limits.max_body_bytes < 1, "max_body_bytes is below 1.", None),
+    ]:
+        if wrong:
+            raise ConfigError(f"{source}: {message}", hint=hint)
+
+
+def render_policy(
+    *,
+    deployment: str,
+    tenants: Mapping[str, Sequence[str]],
+    level: SharingLevel,
+    upstream: str,
+) -> str:
+    """Write a policy file.
+
+    Args:
+        tenants: For each name the SHA-256 of its keys.
+        level: Of both routes; chosen by the operator.
+    """
+    lines = [
+        "# Policy of the kvward gateway. Everything that decides sharing is stated here.",
+        f"deployment = {_quoted(deployment)}",
+        'root_key_file = "root.key"',
+        f"upstream = {_quoted(upstream)}   # empty: the embedded laboratory engine",
+        '# upstream_key_env = "ENGINE_API_KEY"   # the engine\'s own key, if it asks for one',
+        "",
+        "# request < conversation < user < tenant. What is put into a system prompt about one user",
+        "# is shared with the whole tenant at level tenant.",
+        "[levels]",
+        f"chat_completions = {_quoted(level.value)}",
+        f"completions = {_quoted(level.value)}",
+    ]
+    for name, digests in tenants.items():
+        keys = ", ".join(_quoted(digest) for digest in digests)
+        lines += ["", "[[tenants]]", f"name = {_quoted(name)}", f"key_sha256 = [{keys}]"]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    # JSON text is TOML text for everything but a few escapes that neither of us needs.
+    return msgspec.json.encode(text).decode()
