@@ -13,18 +13,21 @@ from typing import TypeVar
 import click
 
 from kvward.audit.canary.checkpoint import write_canary_model
+from kvward.cli.listen import listen
 from kvward.errors import ConfigError
 from kvward.events import EventCounter
 from kvward.lab.defects import DEFECTS, plant_defects
+from kvward.lab.engine import LabEngine
 from kvward.lab.fetch import cache_folder, fetch_smollm2, find_model
 from kvward.lab.interface import EngineOptions
 from kvward.lab.loading import LoadedModel, load_model
-from kvward.lab.server import LabServer, serve_lab
+from kvward.lab.server import create_app
 from kvward.lab.ward import EngineWard
 from kvward.scope import TokenKey
 from kvward.scope.keys import KEY_BYTES
 
 CANARY = "canary"
+_SWITCH_INTERVAL_S = 0.0005
 
 Callback = TypeVar("Callback", bound=Callable[..., None])
 
@@ -84,20 +87,24 @@ def serve(
         if not key:
             raise ConfigError(f"The environment variable {api_key_env} is not set.")
         api_keys = frozenset({key})
-    serve_lab(
-        LabServer(
-            model=load_named_model(model),
-            options=EngineOptions(
-                num_blocks=blocks, host_blocks=host_blocks, prefix_cache=not no_prefix_cache
-            ),
-            behaviour=plant_defects(defects, DEFECTS),
-            ward=ward,
-            api_keys=api_keys,
-            host=host,
-            port=port,
-            uds=uds,
-        )
+    loaded = load_named_model(model)
+    engine = LabEngine(
+        loaded.weights,
+        loaded.config,
+        EngineOptions(num_blocks=blocks, host_blocks=host_blocks, prefix_cache=not no_prefix_cache),
+        behaviour=plant_defects(defects, DEFECTS),
+        ward=ward,
+        manifest_digest=loaded.digest,
     )
+    app = create_app(engine=engine, model=loaded, api_keys=api_keys)
+    # The engine's thread and the server's loop share one interpreter lock. Handing it over after
+    # half a millisecond, not after five, keeps first tokens from waiting for a whole step.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    engine.start()
+    try:
+        listen(app, host=host, port=port, uds=uds)
+    finally:
+        engine.stop()
 
 
 @command.command("defects")

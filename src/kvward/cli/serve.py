@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import uvicorn
 
 from kvward.cli.gateway import LEVELS
 from kvward.cli.lab import engine_options
+from kvward.cli.listen import listen
 from kvward.cli.process import ServerProcess
 from kvward.errors import ConfigError
 from kvward.events import EventCounter
@@ -139,21 +139,4 @@ def _run(setup: _Setup, *, host: str, port: int) -> None:
     app = create_gateway(
         setup.policy, issuer=setup.issuer, events=EventCounter(), credential=setup.credential
     )
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        interface="asgi3",
-        proxy_headers=False,
-        server_header=False,
-        access_log=False,
-        log_level="warning",
-        timeout_graceful_shutdown=3,
-    )
-    try:
-        uvicorn.Server(config).run()
-    except SystemExit as exc:  # uvicorn's way to say that it could not bind
-        raise ConfigError(
-            f"The gateway cannot listen on {host}:{port}.",
-            hint="Another program may have it; choose another --port.",
-        ) from exc
+    listen(app, host=host, port=port, uds=None)
