@@ -226,12 +226,14 @@ def judge_metadata(
     )
     sensitivity = lower_rate(positive.seen, positive.tried, confidence=stamp.confidence)
     events = len(findings)
-    num_counted = reading.num_read - reading.num_primed if is_control else reading.num_read
-    visible = upper_rate(events, num_counted, confidence=stamp.confidence)
+    # Only a primed probe could have shown the writer's state; in the control cell, where that is
+    # wanted, only an unprimed one could show somebody else's.
+    num_counted = reading.num_read - reading.num_primed if is_control else reading.num_primed
+    visible = upper_rate(min(events, num_counted), num_counted, confidence=stamp.confidence)
     bound = bound_with_sensitivity(visible, sensitivity)
     if findings:
         outcome = Outcome.VIOLATED
-        reason = f"{events} of {num_counted} probes reported reuse of state not theirs."
+        reason = f"{events} of {reading.num_read} probes reported reuse of state not theirs."
     elif (trouble := trials.trouble) is not None:
         outcome, reason = Outcome.INCONCLUSIVE, trouble
     elif reading.num_read == 0 or own.num_read == 0:

@@ -1,0 +1,59 @@
+"""The report as one HTML file that loads nothing from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import jinja2
+
+from kvward import __version__
+from kvward.audit.report.model import AuditReport
+from kvward.audit.report.plots import plot_content, plot_evidence, plot_times
+from kvward.audit.report.text import bound_text, finding_text, outcome_text
+
+_SHOWN_FINDINGS = 8
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.PackageLoader("kvward.audit.report", "templates"),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+)
+_ENVIRONMENT.globals |= {
+    "bound_text": bound_text,
+    "finding_text": finding_text,
+    "outcome_text": outcome_text,
+    "shown_findings": _SHOWN_FINDINGS,
+}
+
+
+def render_html(reports: Sequence[AuditReport], *, heading: str, introduction: str) -> str:
+    """Return one page for one or more audits.
+
+    Args:
+        heading: Title of the page.
+        introduction: A paragraph on how the audits belong together; may be empty.
+    """
+    sections = [
+        {
+            "report": report,
+            "started": datetime.fromtimestamp(report.started_unix_s, UTC).strftime(
+                "%Y-%m-%d %H:%M:%S UTC"
+            ),
+            "plots": [
+                (caption, svg)
+                for caption, svg in [
+                    ("Whose words were shown in whose answer", plot_content(report)),
+                    ("Times of both arms, by probe scope", plot_times(report)),
+                    ("Evidence over pairs", plot_evidence(report)),
+                ]
+                if svg is not None
+            ],
+        }
+        for report in reports
+    ]
+    return _ENVIRONMENT.get_template("page.html.j2").render(
+        heading=heading, introduction=introduction, sections=sections, version=__version__
+    )

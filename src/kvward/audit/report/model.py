@@ -1,0 +1,109 @@
+"""What a report is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kvward.audit.history import Trial
+from kvward.audit.judge import Judgement
+from kvward.audit.plan import Plan
+from kvward.audit.verdict import Verdict, merge_verdicts
+from kvward.terms import Channel, Outcome, ProbeScope
+
+FORMAT = "kvward audit report 1"
+
+NOT_PLANNED = {
+    ProbeScope.S1: "same conversation, next turn",
+    ProbeScope.S4: "other model, revision or adapter",
+    ProbeScope.S6: "after erase, expiry or restart",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """One audit, decided.
+
+    Attributes:
+        title: What was audited, in a few words.
+        note: How the target was set up, one sentence; empty when the auditor cannot know.
+        started_unix_s: When it began.
+        duration_s: How long it took.
+    """
+
+    title: str
+    note: str
+    plan: Plan
+    judgement: Judgement
+    num_trials: int
+    num_failed: int
+    started_unix_s: int
+    duration_s: float
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Return the verdicts in the plan's order."""
+        return self.judgement.verdicts
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return the strongest outcome of all planned cells."""
+        return merge_verdicts(self.verdicts)
+
+    @property
+    def unplanned(self) -> list[str]:
+        """Return what was not looked at."""
+        planned = {(cell.scope, cell.channel) for cell in self.plan.cells}
+        rows = [f"{scope} ({meaning})" for scope, meaning in NOT_PLANNED.items()]
+        if (ProbeScope.S2, Channel.METADATA) not in planned:
+            rows.append("reuse between two conversations of one tenant: no level was declared")
+        rows += [
+            f"the {channel} channel"
+            for channel in Channel
+            if all(cell.channel is not channel for cell in self.plan.cells)
+        ]
+        rows += ["tiers other than the engine's own memory", "routes other than /v1/completions"]
+        return rows
+
+    def to_json(self) -> bytes:
+        """Return the machine-readable report."""
+        value = {
+            "format": FORMAT,
+            "title": self.title,
+            "note": self.note,
+            "outcome": self.outcome,
+            "plan": self.plan,
+            "plan_digest": self.plan.digest,
+            "verdicts": self.verdicts,
+            "not_planned": self.unplanned,
+            "num_trials": self.num_trials,
+            "num_failed": self.num_failed,
+            "started_unix_s": self.started_unix_s,
+            "duration_s": round(self.duration_s, 3),
+        }
+        return msgspec.json.format(msgspec.json.encode(value), indent=1)
+
+
+def make_report(
+    *,
+    title: str,
+    note: str,
+    plan: Plan,
+    judgement: Judgement,
+    trials: Sequence[Trial],
+    started_unix_s: int,
+    duration_s: float,
+) -> AuditReport:
+    """Put a report together."""
+    return AuditReport(
+        title=title,
+        note=note,
+        plan=plan,
+        judgement=judgement,
+        num_trials=len(trials),
+        num_failed=sum(trial.error is not None for trial in trials),
+        started_unix_s=started_unix_s,
+        duration_s=duration_s,
+    )
