@@ -50,7 +50,7 @@ class Sizes:
 
 
 TIER_SIZES = {
-    Tier.SMOKE: Sizes(content_outputs=600, control_outputs=60, pairs=48),
+    Tier.SMOKE: Sizes(content_outputs=600, control_outputs=60, pairs=40),
     Tier.NIGHTLY: Sizes(content_outputs=10_240, control_outputs=300, pairs=400),
     Tier.RELEASE: Sizes(content_outputs=30_720, control_outputs=600, pairs=1_200),
 }

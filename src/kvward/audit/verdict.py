@@ -158,7 +158,8 @@ def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) ->
     """Decide a content cell."""
     control = evidence.control
     sensitivity = lower_rate(control.seen, control.tried, confidence=stamp.confidence)
-    visible = upper_rate(len(evidence.findings), evidence.num_read, confidence=stamp.confidence)
+    events = len({finding.trial for finding in evidence.findings})
+    visible = upper_rate(events, max(events, evidence.num_read), confidence=stamp.confidence)
     bound = bound_with_sensitivity(visible, sensitivity)
     unreadable = evidence.num_unreadable / max(1, evidence.num_read + evidence.num_unreadable)
     if evidence.findings:
@@ -187,7 +188,7 @@ def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) ->
         stamp,
         outcome=outcome,
         reason=reason,
-        events=len(evidence.findings),
+        events=events,
         bound=bound if bound < 1 else None,
         bound_kind="rate per output",
         sensitivity=sensitivity,
@@ -285,7 +286,7 @@ def judge_timing(
     threshold = log(stamp.evidence_threshold)
     positive = Control(
         name="same request faster (S0)",
-        seen=sum(value >= threshold for value in own.log_e_path),
+        seen=own.num_faster,
         tried=own.num_pairs,
         held=own.log_e_max >= threshold,
     )
@@ -395,7 +396,10 @@ def _verdict(
 def _content_reason(findings: Sequence[Finding]) -> str:
     first = findings[0]
     if first.source is None:
-        return f"{len(findings)} outputs hold words of nobody's request: cached state is corrupt."
+        return (
+            f"{len(findings)} outputs hold words that their request did not, of no single "
+            "session: cached state is corrupt."
+        )
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
     return f"Words of {first.source} reached {first.reader}{more}."
 

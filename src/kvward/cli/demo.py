@@ -105,10 +105,11 @@ def demo_complaints(*, leaking: AuditReport, warded: AuditReport) -> list[str]:
     The leaking engine must be caught by content and by metadata at S3. The warded one must have
     `NOT_OBSERVED` in every content and metadata cell and must not be `VIOLATED` by time.
     """
-    complaints = []
-    for channel in (Channel.CONTENT, Channel.METADATA):
-        if _cell(leaking, channel).outcome is not Outcome.VIOLATED:
-            complaints.append(f"the leaking engine was not caught by {channel}.")
+    complaints = [
+        f"the leaking engine was not caught by {channel}."
+        for channel in (Channel.CONTENT, Channel.METADATA)
+        if _cell(leaking, channel).outcome is not Outcome.VIOLATED
+    ]
     for verdict in warded.verdicts:
         gate = verdict.channel is not Channel.TIMING
         if verdict.outcome is Outcome.VIOLATED or (

@@ -16,6 +16,7 @@ class TimingReading:
     """What the pairs of one probe scope say.
 
     Attributes:
+        num_faster: Pairs in which the primed prompt was answered faster.
         log_e_path: Natural log of the evidence for "primed is faster" after each pair.
         log_e_slower: The largest evidence for "primed is slower", an anomaly.
         median_primed_ns, median_unprimed_ns: None without pairs.
@@ -23,6 +24,7 @@ class TimingReading:
     """
 
     num_pairs: int
+    num_faster: int
     log_e_path: tuple[float, ...]
     log_e_slower: float
     median_primed_ns: int | None
@@ -33,16 +35,6 @@ class TimingReading:
     def log_e_max(self) -> float:
         """Return the largest evidence reached: valid at any moment, so at that one too."""
         return max(self.log_e_path, default=0.0)
-
-    @property
-    def first_pair_over(self) -> dict[float, int | None]:
-        """Return after which pair the evidence first reached 10^3 and 10^6."""
-        return {
-            limit: next(
-                (n for n, value in enumerate(self.log_e_path, 1) if value >= np.log(limit)), None
-            )
-            for limit in (1e3, 1e6)
-        }
 
 
 def read_times(
@@ -62,6 +54,7 @@ def read_times(
     misses = [pair.unprimed_ns for pair in (*pairs, *control)]
     return TimingReading(
         num_pairs=len(pairs),
+        num_faster=sum(pair.primed_ns < pair.unprimed_ns for pair in pairs),
         log_e_path=tuple(float(value) for value in path),
         log_e_slower=float(slower.max()) if len(slower) else 0.0,
         median_primed_ns=int(np.median(primed)) if primed else None,

@@ -69,7 +69,7 @@ def finding_text(finding: Finding) -> str:
         return f"{finding.reader} was told of {finding.cached_tokens} cached tokens{source}."
     words = " ".join(finding.words)
     if finding.source is None:
-        return f"The answer to {finding.reader} holds words of nobody's request: {words}."
+        return f"The answer to {finding.reader} holds words of no single other session: {words}."
     chance = f", by chance {finding.probability:.0e}" if finding.probability is not None else ""
     return f"{finding.reader} was shown {finding.source}'s words: {words}{chance}."
 
