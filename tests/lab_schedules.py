@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from lab_models import plain_logits
 
 from kvward.lab.behaviour import Behaviour
 from kvward.lab.interface import (
@@ -20,6 +19,7 @@ from kvward.lab.interface import (
     Ward,
 )
 from kvward.lab.scheduler import Scheduler
+from lab_models import plain_logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def run_schedule(
     )
     answers = [Answer() for _ in asks]
 
-    def listener(answer: Answer):  # noqa: ANN202
+    def listener(answer: Answer):
         def listen(event: TokenEvent) -> None:
             answer.cached_tokens = event.cached_tokens
             answer.reason = event.finish_reason
@@ -87,9 +87,7 @@ def run_schedule(
     return answers, scheduler
 
 
-def largest_error(
-    weights: LlamaWeights, config: LlamaConfig, ask: Ask, answer: Answer
-) -> float:
+def largest_error(weights: LlamaWeights, config: LlamaConfig, ask: Ask, answer: Answer) -> float:
     """Largest difference of any logprob from the plain model's, over all generated tokens."""
     if not answer.tokens:
         return 0.0

@@ -3,8 +3,6 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab_models import random_weights, small_config
-from lab_schedules import Ask, largest_error, run_schedule
 
 from kvward.events import EventCounter
 from kvward.lab.behaviour import SOUND
@@ -12,6 +10,8 @@ from kvward.lab.interface import EngineOptions, FinishReason
 from kvward.lab.ward import EngineWard
 from kvward.scope import RootKey, Scope, ScopeIssuer
 from kvward.terms import SharingLevel
+from lab_models import random_weights, small_config
+from lab_schedules import Ask, largest_error, run_schedule
 
 TOLERANCE = 1e-4
 ISSUER = ScopeIssuer.from_root_key(RootKey(b"r" * 32), deployment="test")
