@@ -44,6 +44,7 @@ def parse_body(content: bytes, *, content_type: bytes) -> Body:
     if media_type != b"application/json" or any(c not in {b"utf-8", b"utf8"} for c in charsets):
         raise UsageError("The body must have the content type application/json, in UTF-8.")
     try:
+        content.decode()  # values that are kept as they came are not decoded below
         return msgspec.json.decode(content, type=Body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise UsageError("The body is not a JSON object.") from exc

@@ -109,7 +109,19 @@ def plot_content(report: AuditReport) -> str | None:
         side = max(3.4, 0.42 * len(names) + 1.0)
         figure = Figure(figsize=(_WIDTH_INCHES, side))
         axis = figure.subplots()
-        axis.imshow(counts, cmap="Reds", vmin=0, vmax=max(1, counts.max()), aspect="equal")
+        edges = np.arange(len(names) + 1) - 0.5
+        axis.pcolormesh(
+            edges,
+            edges,
+            counts,
+            cmap="Reds",
+            vmin=0,
+            vmax=max(1, counts.max()),
+            edgecolors="white",
+            linewidth=1,
+        )
+        axis.invert_yaxis()
+        axis.set_aspect("equal")
         for (row, column), count in np.ndenumerate(counts):
             dark = count > 0.6 * counts.max()
             axis.text(
