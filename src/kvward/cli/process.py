@@ -14,6 +14,7 @@ from typing import Self
 from kvward.errors import AdapterError
 
 _POLL_S = 0.05
+_SHOWN_LINES = 4
 
 
 class ServerProcess:
@@ -107,16 +108,12 @@ class ServerProcess:
         deadline = time.monotonic() + self._ready_within_s
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
-                raise AdapterError(
-                    f"A server of kvward ended while starting: {self._last_line()}",
-                    hint=f"Its messages are in {self._log}.",
-                )
+                raise AdapterError(f"A server of kvward ended while starting. {self._said()}")
             if self._answers():
                 return
             time.sleep(_POLL_S)
         raise AdapterError(
-            f"A server of kvward did not answer within {self._ready_within_s:.0f} s.",
-            hint=f"Its messages are in {self._log}.",
+            f"A server of kvward did not answer within {self._ready_within_s:.0f} s. {self._said()}"
         )
 
     def _answers(self) -> bool:
@@ -126,9 +123,9 @@ class ServerProcess:
             probe.settimeout(1.0)
             return probe.connect_ex(address) == 0
 
-    def _last_line(self) -> str:
-        lines = self._log.read_text(errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "it printed nothing")
+    def _said(self) -> str:
+        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line]
+        return "It said: " + " ".join(lines[-_SHOWN_LINES:]) if lines else "It said nothing."
 
 
 def free_port() -> int:

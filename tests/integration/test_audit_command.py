@@ -1,0 +1,202 @@
+"""`kvward audit` against running servers: its exit codes, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvward.audit.history import load_history
+from kvward.cli.process import ServerProcess, free_port
+from kvward.terms import ExitCode, SharingLevel
+from servers import guarded_lab
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def audit(url: str, keys: dict[str, str], folder: Path, *options: str) -> tuple[int, str, str]:
+    arguments = [part for name, key in keys.items() for part in ("--tenant", f"{name}={key}")]
+    done = subprocess.run(
+        [sys.executable, "-m", "kvward", "audit", url, *arguments, "--seed", "11",
+         "--out", str(folder), *options],
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    for key in keys.values():
+        if len(key) > 3:
+            kept = "".join(p.read_text(errors="replace") for p in folder.glob("*"))
+            assert key not in done.stdout + done.stderr + kept
+    return done.returncode, done.stdout, done.stderr
+
+
+def cells(folder: Path) -> dict[str, str]:
+    report = json.loads((folder / "report.json").read_text())
+    return {f"{v['channel']} {v['scope']}": v["outcome"] for v in report["verdicts"]}
+
+
+DECIDING = ("--channel", "content", "--channel", "metadata", "--level", "conversation")
+
+
+def test_clean_engine_has_nothing_observed_in_content_and_metadata(tmp_path: Path) -> None:
+    """The times of two shared cores may be inconclusive, so they do not decide here."""
+    with guarded_lab(tmp_path / "lab", "--edge-only") as (url, keys):
+        code, out, _ = audit(url, keys, tmp_path / "out", *DECIDING)
+    assert code == ExitCode.NOT_OBSERVED, out
+    assert set(cells(tmp_path / "out").values()) == {"NOT_OBSERVED"}
+    plan, trials = load_history(tmp_path / "out" / "history.jsonl")
+    assert len(trials) >= plan.num_requests - len(plan.tenants)
+    assert "bound ≤" in out
+
+
+@pytest.mark.parametrize(
+    ("defect", "violated"),
+    [
+        ("scope-missing", "metadata S3"),
+        ("reuse-in-flight", "content S3"),
+        ("early-publish", "content S3"),
+    ],
+)
+def test_each_defect_is_found_behind_a_gateway_that_cannot_mend_it(
+    tmp_path: Path, defect: str, violated: str
+) -> None:
+    with guarded_lab(tmp_path / "lab", "--edge-only", "--defect", defect) as (url, keys):
+        code, out, _ = audit(url, keys, tmp_path / "out", "--level", "conversation")
+    assert code == ExitCode.VIOLATED, out
+    found = cells(tmp_path / "out")
+    assert found[violated] == "VIOLATED"
+    if violated.startswith("content"):
+        assert re.search(r"Words of [ab]/c\d reached [ab]/c\d", out)
+        # A defect of memory leaves the key alone.
+        assert found["metadata S3"] == found["metadata S5"] == "NOT_OBSERVED"
+    else:
+        assert {found[f"content {scope}"] for scope in ("S0", "S2", "S3")} == {"NOT_OBSERVED"}
+        assert found["metadata S5"] == "VIOLATED"
+
+
+def test_caching_switched_off_is_inconclusive_everywhere(tmp_path: Path) -> None:
+    with guarded_lab(tmp_path / "lab", "--edge-only", "--no-prefix-cache") as (url, keys):
+        code, out, _ = audit(url, keys, tmp_path / "out")
+    assert code == ExitCode.INCONCLUSIVE, out
+    assert set(cells(tmp_path / "out").values()) == {"INCONCLUSIVE"}
+
+
+def test_nothing_listening_is_unreachable(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    code, out, err = audit(url, {"a": "x", "b": "y"}, tmp_path / "out")
+    assert code == ExitCode.UNREACHABLE
+    assert out == ""
+    assert "Next:" in err
+    assert "Traceback" not in err
+
+
+def test_sharing_inside_a_tenant_is_a_violation_only_where_the_level_forbids_it(
+    tmp_path: Path,
+) -> None:
+    with guarded_lab(tmp_path / "lab", "--edge-only", level=SharingLevel.TENANT) as (url, keys):
+        code, _, _ = audit(url, keys, tmp_path / "t", "--channel", "metadata", "--level", "tenant")
+        assert code == ExitCode.NOT_OBSERVED
+        code, _, _ = audit(
+            url, keys, tmp_path / "c", "--channel", "metadata", "--level", "conversation"
+        )
+        assert code == ExitCode.VIOLATED
+        assert cells(tmp_path / "c")["metadata S2"] == "VIOLATED"
+        assert cells(tmp_path / "c")["metadata S3"] == "NOT_OBSERVED"
+
+
+def test_bare_engine_lets_callers_share_and_choose_their_scope(tmp_path: Path) -> None:
+    with ServerProcess(["lab", "serve"], log=tmp_path / "lab.log") as server:
+        code, _, _ = audit(
+            server.url,
+            {"a": "anykey-1", "b": "anykey-2"},
+            tmp_path / "out",
+            "--channel",
+            "metadata",
+        )
+    assert code == ExitCode.VIOLATED
+    assert cells(tmp_path / "out")["metadata S3"] == "VIOLATED"
+    assert cells(tmp_path / "out")["metadata S5"] == "VIOLATED"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["not-a-url"], "not a URL"),
+        (["http://127.0.0.1:1", "--tenant", "a=secret-key"], "two tenants"),
+        (["http://127.0.0.1:1", "--tenant", "a=secret-key", "--tenant", "a=other"], "twice"),
+        (["http://127.0.0.1:1", "--tenant", "secret-key"], "NAME=KEY"),
+        (["http://127.0.0.1:1", "--tenant", "a=env:KVWARD_NO_SUCH", "--tenant", "b=y"], "not set"),
+        (["http://192.0.2.1", "--tenant", "a=x", "--tenant", "b=y"], "--authorised"),
+        (["http://127.0.0.1:1", "--tier", "huge"], "huge"),
+        (["http://127.0.0.1:1", "--clients", "0"], "clients"),
+        ([], "URL"),
+    ],
+)
+def test_wrong_use_is_said_with_the_usage_code(arguments: list[str], words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvward", "audit", *arguments],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.USAGE
+    assert words in done.stderr
+    assert "secret-key" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_wrong_key_and_wrong_model_are_refusals_not_leaks(tmp_path: Path) -> None:
+    with guarded_lab(tmp_path / "lab", "--edge-only") as (url, keys):
+        code, _, err = audit(url, keys | {"b": "wrong-key"}, tmp_path / "out")
+        assert code == ExitCode.USAGE
+        assert "refuses the key of tenant b" in err
+        code, _, err = audit(url, keys, tmp_path / "out", "--model", "other")
+        assert code == ExitCode.USAGE
+        assert "does not list a model other" in err
+        code, out, err = audit(url, keys, tmp_path / "plan", "--plan-only")
+        assert (code, out) == (ExitCode.NOT_OBSERVED, "")
+        assert "requests" in err
+        assert not (tmp_path / "plan").exists()
+        (tmp_path / "file").write_text("")
+        done = subprocess.run(
+            [sys.executable, "-m", "kvward", "audit", url, "--out", str(tmp_path / "file" / "x"),
+             *(part for n, k in keys.items() for part in ("--tenant", f"{n}={k}"))],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == ExitCode.USAGE
+        assert "cannot be written" in done.stderr
+
+
+def test_interrupted_audit_keeps_what_it_saw_and_says_so(tmp_path: Path) -> None:
+    with guarded_lab(tmp_path / "lab", "--edge-only") as (url, keys):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kvward", "audit", url, "--out", str(tmp_path / "out"),
+             *(part for n, k in keys.items() for part in ("--tenant", f"{n}={k}"))],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        history = tmp_path / "out" / "history.jsonl"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if history.exists() and history.read_bytes().count(b"\n") > 50:
+                break
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == ExitCode.INCONCLUSIVE
+    assert out == ""
+    assert "kept" in err
+    assert "no verdict" in err
+    assert "Traceback" not in err
+    plan, trials = load_history(history)
+    assert 49 < len(trials) < plan.num_requests
+
+
+def test_json_goes_to_standard_output_and_nothing_else_does(tmp_path: Path) -> None:
+    with guarded_lab(tmp_path / "lab", "--edge-only") as (url, keys):
+        _, out, _ = audit(url, keys, tmp_path / "out", "--json", "--channel", "metadata")
+    assert json.loads(out)["format"] == "kvward audit report 1"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
