@@ -111,13 +111,8 @@ def test_sharing_inside_a_tenant_is_a_violation_only_where_the_level_forbids_it(
 
 def test_bare_engine_lets_callers_share_and_choose_their_scope(tmp_path: Path) -> None:
     with ServerProcess(["lab", "serve"], log=tmp_path / "lab.log") as server:
-        code, _, _ = audit(
-            server.url,
-            {"a": "anykey-1", "b": "anykey-2"},
-            tmp_path / "out",
-            "--channel",
-            "metadata",
-        )
+        keys = {"a": "anykey-1", "b": "anykey-2"}
+        code, _, _ = audit(server.url, keys, tmp_path / "out", "--channel", "metadata")
     assert code == ExitCode.VIOLATED
     assert cells(tmp_path / "out")["metadata S3"] == "VIOLATED"
     assert cells(tmp_path / "out")["metadata S5"] == "VIOLATED"

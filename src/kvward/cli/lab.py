@@ -28,6 +28,7 @@ from kvward.scope.keys import KEY_BYTES
 
 CANARY = "canary"
 _SWITCH_INTERVAL_S = 0.0005
+_STDIN = 0
 
 Callback = TypeVar("Callback", bound=Callable[..., None])
 
@@ -146,12 +147,15 @@ def load_named_model(name: str) -> LoadedModel:
 
 def _ward_from_stdin() -> EngineWard:
     """Read the token key that the parent writes, and leave when the parent has gone."""
-    key = sys.stdin.buffer.read(KEY_BYTES)
+    key = b""
+    while len(key) < KEY_BYTES and (part := os.read(_STDIN, KEY_BYTES - len(key))):
+        key += part
     if len(key) != KEY_BYTES:
         raise ConfigError("The ward's key did not come on standard input.")
 
     def leave_with_parent() -> None:
-        sys.stdin.buffer.read()
+        # Not through sys.stdin: its lock, held by a waiting thread, would spoil a normal end.
+        os.read(_STDIN, 1)
         os._exit(0)
 
     threading.Thread(target=leave_with_parent, daemon=True).start()

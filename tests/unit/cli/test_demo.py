@@ -15,8 +15,15 @@ SOURCE = audit_sessions(PLAN)[0]
 
 
 def report(trials: list[Trial]) -> AuditReport:
-    return make_report(title="t", note="", plan=PLAN, judgement=judge(
-        PLAN, trials, history_digest="h"), trials=trials, started_unix_s=0, duration_s=1)  # fmt: skip
+    return make_report(
+        title="t",
+        note="",
+        plan=PLAN,
+        judgement=judge(PLAN, trials, history_digest="h"),
+        trials=trials,
+        started_unix_s=0,
+        duration_s=1,
+    )
 
 
 def leaking(trial: Trial) -> Trial:
