@@ -11,8 +11,16 @@ from kvward import __version__
 from kvward.audit.report.model import AuditReport
 from kvward.audit.report.plots import plot_content, plot_evidence, plot_times
 from kvward.audit.report.text import bound_text, finding_text, outcome_text
+from kvward.audit.verdict import Verdict
 
-_SHOWN_FINDINGS = 8
+_SHOWN_FINDINGS = 3
+
+
+def _same_cell(verdict: Verdict, report: AuditReport) -> Verdict | None:
+    """Return another report's verdict on the same cell; None when it did not look there."""
+    cell = (verdict.scope, verdict.channel)
+    return next((v for v in report.verdicts if (v.scope, v.channel) == cell), None)
+
 
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.PackageLoader("kvward.audit.report", "templates"),
@@ -25,6 +33,7 @@ _ENVIRONMENT.globals |= {
     "bound_text": bound_text,
     "finding_text": finding_text,
     "outcome_text": outcome_text,
+    "same_cell": _same_cell,
     "shown_findings": _SHOWN_FINDINGS,
 }
 

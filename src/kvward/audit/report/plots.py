@@ -81,9 +81,9 @@ def plot_evidence(report: AuditReport) -> str | None:
         axis.axhline(log10(report.plan.evidence_threshold), color="#111827", linewidth=1)
         axis.annotate(
             "violated from here",
-            (0.99, log10(report.plan.evidence_threshold)),
+            (0.01, log10(report.plan.evidence_threshold)),
             xycoords=("axes fraction", "data"),
-            ha="right",
+            ha="left",
             va="bottom",
             fontsize=9,
         )

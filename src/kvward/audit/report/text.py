@@ -49,6 +49,8 @@ def render_text(report: AuditReport) -> str:
 
 def bound_text(verdict: Verdict) -> str:
     """Return a verdict's bound in words, or why there is none."""
+    if verdict.events:
+        return f"seen in {verdict.events} of {verdict.run} requests"
     if verdict.bound is None:
         return "control" if verdict.is_control else "no bound"
     kind = verdict.bound_kind or ""
@@ -80,7 +82,8 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
     lines = [f"  {what:12} {name:14} {verdict.reason}"]
     details = []
     if verdict.bound is not None:
-        details.append(f"bound {bound_text(verdict)}")
+        kind = "" if verdict.events else "bound "
+        details.append(kind + bound_text(verdict))
     if verdict.sensitivity is not None:
         details.append(f"sensitivity ≥ {verdict.sensitivity:.3f}")
     details += [f"{c.name}: {c.seen} of {c.tried}" for c in verdict.controls]
