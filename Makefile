@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENGINES := .venv-engines
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: help demo test lint format bench bench-lab bench-audit soak test-engines lock vectors clean
 
