@@ -37,7 +37,7 @@ demo: $(VENV)/.demo
 	$(BIN)/kvward demo --out build/demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'not engines'
+	$(BIN)/python -m pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -60,7 +60,7 @@ soak: $(VENV)/.dev
 
 test-engines: $(ENGINES)/.done
 	@echo "With transformers: SmolLM2 and the canary. Not there yet: vLLM, SGLang, llama.cpp, LMCache."
-	HF_HUB_OFFLINE=1 $(ENGINES)/bin/python -m pytest -m engines --override-ini addopts="--import-mode=importlib --strict-markers -ra -s" tests/engines
+	HF_HUB_OFFLINE=1 $(ENGINES)/bin/python -m pytest --override-ini addopts="--import-mode=importlib --strict-markers -ra -s" tests/engines
 
 $(ENGINES)/.done: requirements/dev.txt requirements/engines.txt
 	$(PYTHON) -m venv $(ENGINES)

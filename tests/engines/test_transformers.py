@@ -18,7 +18,7 @@ from kvward.lab.interface import EngineOptions
 from kvward.lab.loading import LoadedModel, load_model
 from lab_schedules import Ask, run_schedule
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
