@@ -83,6 +83,19 @@ def test_smollm2_agrees_on_logits(smollm2: tuple[LoadedModel, object, object]) -
     assert difference < TOLERANCE
 
 
+def test_smollm2_answers_alike_batched_chunked_preempted_and_alone(
+    smollm2: tuple[LoadedModel, object, object],
+) -> None:
+    model, _, _ = smollm2
+    prompts = [model.tokenizer.encode(prompt) for prompt in (*PROMPTS, PROMPTS[0], PROMPTS[2])]
+    together = lab_logprobs(model, prompts, num_tokens=4)
+    for prompt, (tokens, rows) in zip(prompts, together, strict=True):
+        (alone_tokens, alone_rows) = lab_logprobs(model, [prompt], num_tokens=4)[0]
+        assert tokens == alone_tokens
+        for row, alone in zip(rows, alone_rows, strict=True):
+            assert max(abs(row[i] - alone[i]) for i in row) < 1e-4
+
+
 def test_smollm2_agrees_on_tokens_and_template(
     smollm2: tuple[LoadedModel, object, object],
 ) -> None:

@@ -40,18 +40,26 @@ def cells(folder: Path) -> dict[str, str]:
     return {f"{v['channel']} {v['scope']}": v["outcome"] for v in report["verdicts"]}
 
 
-DECIDING = ("--channel", "content", "--channel", "metadata", "--level", "conversation")
-
-
-def test_clean_engine_has_nothing_observed_in_content_and_metadata(tmp_path: Path) -> None:
-    """The times of two shared cores may be inconclusive, so they do not decide here."""
+def test_clean_engine_has_nothing_observed(tmp_path: Path) -> None:
+    """Content and metadata decide; the times of two shared cores may be inconclusive."""
     with guarded_lab(tmp_path / "lab", "--edge-only") as (url, keys):
-        code, out, _ = audit(url, keys, tmp_path / "out", *DECIDING)
-    assert code == ExitCode.NOT_OBSERVED, out
-    assert set(cells(tmp_path / "out").values()) == {"NOT_OBSERVED"}
+        code, out, _ = audit(url, keys, tmp_path / "out", "--level", "conversation")
+    found = cells(tmp_path / "out")
+    deciding = {outcome for cell, outcome in found.items() if not cell.startswith("timing")}
+    assert deciding == {"NOT_OBSERVED"}
+    assert "VIOLATED" not in found.values()
+    quiet = set(found.values()) == {"NOT_OBSERVED"}
+    assert code == (ExitCode.NOT_OBSERVED if quiet else ExitCode.INCONCLUSIVE), out
     plan, trials = load_history(tmp_path / "out" / "history.jsonl")
     assert len(trials) >= plan.num_requests - len(plan.tenants)
     assert "bound ≤" in out
+
+
+def test_clean_engine_exits_with_zero_when_the_deciding_channels_are_asked(tmp_path: Path) -> None:
+    channels = ("--channel", "content", "--channel", "metadata", "--level", "conversation")
+    with guarded_lab(tmp_path / "lab", "--edge-only") as (url, keys):
+        code, out, _ = audit(url, keys, tmp_path / "out", *channels)
+    assert code == ExitCode.NOT_OBSERVED, out
 
 
 @pytest.mark.parametrize(
