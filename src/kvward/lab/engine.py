@@ -68,15 +68,24 @@ class LabEngine:
         self._thread.start()
 
     def submit(self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
-        """Queue a request after checking that it can run."""
+        """Queue a request after checking that it can run.
+
+        Raises:
+            EngineProtocolError: the engine has not been started, or has been stopped.
+        """
         self._scheduler.check(request)
-        if self._stopping or self._thread is None:
-            raise EngineProtocolError("The engine is not running.", hint="Start it first.")
-        self._post(lambda scheduler: scheduler.submit(request, on_event))
+        with self._wake:
+            # Under the lock: what is queued before the thread sees the stop is ended by it.
+            if self._stopping or self._thread is None:
+                raise EngineProtocolError("The engine is not running.", hint="Start it first.")
+            self._commands.append(lambda scheduler: scheduler.submit(request, on_event))
+            self._wake.notify()
 
     def cancel(self, request_id: str) -> None:
         """Stop a request if it still runs."""
-        self._post(lambda scheduler: scheduler.cancel(request_id))
+        with self._wake:
+            self._commands.append(lambda scheduler: scheduler.cancel(request_id))
+            self._wake.notify()
 
     def stats(self) -> dict[str, int]:
         """Return counters since the start."""
@@ -90,11 +99,6 @@ class LabEngine:
         if self._thread is not None:
             self._thread.join()
 
-    def _post(self, command: Callable[[Scheduler], None]) -> None:
-        with self._wake:
-            self._commands.append(command)
-            self._wake.notify()
-
     def _run(self) -> None:
         while True:
             with self._wake:
@@ -103,16 +107,17 @@ class LabEngine:
                 commands = tuple(self._commands)
                 self._commands.clear()
             for command in commands:
-                command(self._scheduler)
+                self._guard(command)
             if self._stopping:
                 self._scheduler.fail_all(_STOPPED)
                 return
-            self._step()
+            self._guard(Scheduler.step)
 
-    def _step(self) -> None:
+    def _guard(self, work: Callable[[Scheduler], None]) -> None:
+        """Do something with the scheduler; if that goes wrong, nobody goes on with its memory."""
         try:
-            self._scheduler.step()
-        except Exception:  # noqa: BLE001 - whatever a step did, no request may go on with it
+            work(self._scheduler)
+        except Exception:  # noqa: BLE001 - whatever went wrong, the thread must outlive it
             self._past_stats += self._scheduler.stats
             self._past_stats["failed_steps"] += 1
             failed, self._scheduler = self._scheduler, self._new_scheduler()

@@ -11,7 +11,10 @@ TopLogprobs = tuple[tuple[int, float], ...]
 
 def request_random(sampling: SamplingParams) -> np.random.Generator | None:
     """Return the random generator of a request, or None when it is greedy."""
-    return np.random.default_rng(sampling.seed) if sampling.temperature > 0 else None
+    if sampling.temperature <= 0:
+        return None
+    seed = None if sampling.seed is None else sampling.seed % 2**64  # callers send negative ones
+    return np.random.default_rng(seed)
 
 
 def choose_token(

@@ -74,7 +74,8 @@ class Scheduler:
         """Refuse a request that can never run.
 
         Raises:
-            UsageError: the prompt is empty, too long, or holds an unknown token.
+            UsageError: the prompt is empty, too long, or holds an unknown token, or a sampling
+                parameter does not fit the model.
         """
         prompt = request.prompt_token_ids
         if not prompt:
@@ -86,6 +87,14 @@ class Scheduler:
                 f"The prompt has {len(prompt)} tokens; with one new token, "
                 f"at most {self._max_tokens} fit."
             )
+
+        sampling = request.sampling
+        if sampling.max_tokens < 1:
+            raise UsageError("At least one token is generated.")
+        if not 0 <= (sampling.top_logprobs or 0) <= self._config.vocab:
+            raise UsageError("There are not that many tokens to give logprobs of.")
+        if any(not 0 <= token_id < self._config.vocab for token_id in sampling.logit_bias):
+            raise UsageError("A logit bias names a token that the model does not know.")
 
     def submit(self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
         """Queue a request that `check` has let through."""
@@ -192,7 +201,8 @@ class Scheduler:
             reason = FinishReason.LENGTH
         if reason is not None:
             self._leave(sequence)
-        sequence.on_event(
+        self._deliver(
+            sequence,
             TokenEvent(
                 request_id=sequence.request.request_id,
                 token_id=token_id,
@@ -200,8 +210,14 @@ class Scheduler:
                 top_logprobs=top,
                 cached_tokens=sequence.cached_tokens or 0,
                 finish_reason=reason,
-            )
+            ),
         )
+
+    def _deliver(self, sequence: Sequence, event: TokenEvent) -> None:
+        try:
+            sequence.on_event(event)
+        except Exception:  # noqa: BLE001 - a broken listener must not end anybody else's request
+            self.stats["broken_listeners"] += 1
 
     def _leave(self, sequence: Sequence) -> None:
         if sequence in self._running:
@@ -212,7 +228,8 @@ class Scheduler:
 
     def _end(self, sequence: Sequence, reason: FinishReason, *, error: str | None = None) -> None:
         self._leave(sequence)
-        sequence.on_event(
+        self._deliver(
+            sequence,
             TokenEvent(
                 request_id=sequence.request.request_id,
                 token_id=None,
@@ -221,5 +238,5 @@ class Scheduler:
                 cached_tokens=sequence.cached_tokens or 0,
                 finish_reason=reason,
                 error=error,
-            )
+            ),
         )

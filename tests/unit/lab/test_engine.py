@@ -203,7 +203,6 @@ def refuse_listening(_: TokenEvent) -> None:
     raise RuntimeError("this listener is broken")
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
     "harm",
     [
@@ -212,7 +211,6 @@ def refuse_listening(_: TokenEvent) -> None:
     ],
     ids=["negative seed", "listener that raises"],
 )
-@pytest.mark.xfail(strict=True, reason="An error outside a step ends the thread without a word.")
 def test_no_single_request_can_end_the_engine(harm: Callable[[LabEngine], None]) -> None:
     engine = new_engine()
     engine.start()
@@ -224,7 +222,6 @@ def test_no_single_request_can_end_the_engine(harm: Callable[[LabEngine], None])
         engine.stop()
 
 
-@pytest.mark.xfail(strict=True, reason="One request's bad parameter fails all that run with it.")
 @pytest.mark.parametrize(
     "parameter", [{"logit_bias": {999: 1.0}}, {"top_logprobs": 101}], ids=lambda p: next(iter(p))
 )
@@ -251,18 +248,17 @@ def test_bad_sampling_parameter_does_not_end_other_requests(parameter: dict[str,
         engine.stop()
 
 
-@pytest.mark.xfail(strict=True, reason="`submit` looks at the stop flag outside the lock.")
 def test_submit_that_meets_a_stop_is_refused_or_ended() -> None:
     engine = new_engine()
     engine.start()
     answer = Answer()
-    post = engine._post
+    check = engine._scheduler.check
 
-    def stop_first(command: object) -> None:
+    def stop_first(checked: GenerationRequest) -> None:
+        check(checked)
         engine.stop()
-        post(command)  # type: ignore[arg-type]
 
-    engine._post = stop_first  # type: ignore[method-assign]
+    engine._scheduler.check = stop_first  # type: ignore[method-assign]
     try:
         engine.submit(request("x"), answer)
     except EngineProtocolError:
