@@ -69,6 +69,11 @@ class BlockLeases:
             return Refusal.OTHER_SCOPE
         return lease.generation if lease.committed else Refusal.NOT_COMMITTED
 
+    def written_for(self, block_id: int) -> str | None:
+        """Return the scope whose finished content a block holds; None while it holds none."""
+        lease = self._leases.get(block_id)
+        return lease.scope if lease is not None and lease.committed else None
+
     def check_holding(
         self, block_ids: Sequence[int], generations: Sequence[int], *, scope: str
     ) -> Refusal | None:

@@ -170,6 +170,15 @@ class Ward(Protocol):
     def may_reuse(self, block_id: int, *, scope: str) -> int | None:
         """Return the generation to read under, or None (counted) when reuse is refused."""
 
+    def written_for(self, block_id: int) -> str | None:
+        """Return the scope whose finished content a block holds, None if it holds none.
+
+        What leaves for another tier goes under this name, or not at all.
+        """
+
+    def may_restore(self, owner: str | None, *, scope: str) -> bool:
+        """Tell whether content that left under `owner` may come back for `scope`; counts a no."""
+
     def still_holds(
         self, block_ids: Sequence[int], generations: Sequence[int], *, scope: str
     ) -> bool:

@@ -19,7 +19,7 @@ from kvward.lab.interface import (
     Ward,
 )
 from kvward.lab.model import new_pages
-from kvward.lab.offload import HostTier
+from kvward.lab.offload import HostEntry, HostTier
 from kvward.lab.pool import BlockPool
 from kvward.lab.sampling import request_random
 from kvward.lab.sequence import HeldBlock, Sequence
@@ -184,11 +184,11 @@ class BlockMemory:
         """Copy further blocks of the prefix back from the host tier."""
         for number in range(len(sequence.held), self._num_reusable(sequence)):
             name = sequence.block_hash(number, block_tokens=self._options.block_tokens)
-            content = self._host.fetch(name)
-            if content is None or not self.grow(sequence):
+            entry = self._host.fetch(name)
+            if entry is None or not self._may_restore(entry, sequence) or not self.grow(sequence):
                 return
             held = sequence.held[number]
-            self.pages[:, :, held.block] = content
+            self.pages[:, :, held.block] = entry.content
             if self._ward is not None:
                 self._ward.commit(held.block, generation=held.generation)
             self._make_findable(sequence, number)
@@ -209,10 +209,18 @@ class BlockMemory:
 
     def _evict(self, block: int) -> None:
         name = self._index.hash_of(block)
-        if name is not None:
-            self._host.store(name, self.pages[:, :, block])
-            self._index.remove(block)
-            self._stats["evicted_blocks"] += 1
+        if name is None:
+            return
+        owner = None if self._ward is None else self._ward.written_for(block)
+        if self._ward is None or owner is not None:
+            self._host.store(name, self.pages[:, :, block], owner=owner)
+        self._index.remove(block)
+        self._stats["evicted_blocks"] += 1
+
+    def _may_restore(self, entry: HostEntry, sequence: Sequence) -> bool:
+        if self._ward is None:
+            return True
+        return self._ward.may_restore(entry.owner, scope=_known(sequence.scope))
 
 
 def _known(scope: str | None) -> str:

@@ -49,6 +49,17 @@ class EngineWard:
             return None
         return answer
 
+    def written_for(self, block_id: int) -> str | None:
+        """Return the scope whose finished content a block holds."""
+        return self._leases.written_for(block_id)
+
+    def may_restore(self, owner: str | None, *, scope: str) -> bool:
+        """Tell whether content that left under `owner` may come back, after counting a refusal."""
+        if owner == scope:
+            return True
+        self._events.emit("ward.read-refused", reason=Refusal.OTHER_SCOPE.value)
+        return False
+
     def still_holds(
         self, block_ids: Sequence[int], generations: Sequence[int], *, scope: str
     ) -> bool:

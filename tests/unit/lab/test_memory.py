@@ -82,15 +82,15 @@ def test_index_is_one_to_one() -> None:
 def test_host_tier_keeps_copies_and_drops_the_longest_unused() -> None:
     tier = HostTier(2)
     content = np.ones(3, np.float32)
-    tier.store(b"a", content)
+    tier.store(b"a", content, owner="x")
     content[:] = 7
-    tier.store(b"b", content)
+    tier.store(b"b", content, owner=None)
     fetched = tier.fetch(b"a")
     assert fetched is not None
-    assert fetched.tolist() == [1, 1, 1]
-    tier.store(b"c", content)
+    assert (fetched.content.tolist(), fetched.owner) == ([1, 1, 1], "x")
+    tier.store(b"c", content, owner=None)
     assert tier.fetch(b"b") is None
     assert tier.fetch(b"a") is not None
     nothing = HostTier(0)
-    nothing.store(b"a", content)
+    nothing.store(b"a", content, owner=None)
     assert len(nothing) == 0

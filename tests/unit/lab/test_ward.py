@@ -113,7 +113,6 @@ def test_device_hit_of_another_scope_is_refused_when_the_key_lacks_the_scope() -
     assert lab.events.counts()["ward.read-refused:other-scope"] > 0
 
 
-@pytest.mark.xfail(strict=True, reason="What comes from the host tier is not put to the ward.")
 def test_host_hit_of_another_scope_is_refused_when_the_key_lacks_the_scope() -> None:
     lab = Lab(defects=("scope-missing",), host_blocks=50)
     lab.ask(PREFIX, salt=TENANT_A)
@@ -121,7 +120,6 @@ def test_host_hit_of_another_scope_is_refused_when_the_key_lacks_the_scope() -> 
     assert lab.ask(PREFIX, salt=TENANT_B).cached_tokens == 0
 
 
-@pytest.mark.xfail(strict=True, reason="What goes to the host tier is not put to the ward.")
 def test_block_that_was_never_written_does_not_come_back_from_the_host() -> None:
     lab = Lab(defects=("early-publish",), host_blocks=50)
     lab.flood(salt=TENANT_B)
