@@ -132,6 +132,7 @@ def test_bare_engine_lets_callers_share_and_choose_their_scope(tmp_path: Path) -
         (["not-a-url"], "not a URL"),
         (["http://127.0.0.1:1", "--tenant", "a=secret-key"], "two tenants"),
         (["http://127.0.0.1:1", "--tenant", "a=secret-key", "--tenant", "a=other"], "twice"),
+        (["http://127.0.0.1:1", "--tenant", "a=secret-key", "--tenant", "b=secret-key"], "one key"),
         (["http://127.0.0.1:1", "--tenant", "secret-key"], "NAME=KEY"),
         (["http://127.0.0.1:1", "--tenant", "a=env:KVWARD_NO_SUCH", "--tenant", "b=y"], "not set"),
         (["http://192.0.2.1", "--tenant", "a=x", "--tenant", "b=y"], "--authorised"),

@@ -202,6 +202,11 @@ def _parse_tenants(texts: tuple[str, ...]) -> dict[str, str]:
                 raise ConfigError(f"The environment variable {key[4:]} is not set.")
             key = value
         keys[name] = key
+    if len(set(keys.values())) < len(keys):
+        raise ConfigError(
+            "Two tenants have one key, so the target cannot tell them apart.",
+            hint="Use keys of two different tenants.",
+        )
     if len(keys) < 2:
         raise ConfigError(
             "An audit needs two tenants: one whose state could leak and one who could read it.",
