@@ -170,9 +170,8 @@ def audit_with_progress(
 
     running = run_audit(request, folder=folder, on_plan=on_plan, on_progress=on_progress)
     try:
-        result = asyncio.run(running)
+        return asyncio.run(running)
     except KeyboardInterrupt:
-        bar.render_finish()
         if sent:
             click.echo(
                 f"Interrupted. The part of the history that was seen is kept in "
@@ -180,9 +179,8 @@ def audit_with_progress(
                 err=True,
             )
         raise
-    if result is not None:
+    finally:
         bar.render_finish()
-    return result
 
 
 def _parse_tenants(texts: tuple[str, ...]) -> dict[str, str]:
