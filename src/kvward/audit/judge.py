@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from math import log
 
 from kvward.audit.canary.codebook import Codebook, Session
+from kvward.audit.decide import (
+    MIN_CONTENT_SENSITIVITY,
+    ContentEvidence,
+    judge_content,
+    judge_metadata,
+    judge_timing,
+)
 from kvward.audit.detectors.content import (
     attribute,
     count_decoy_hits,
@@ -19,18 +26,7 @@ from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import Plan
 from kvward.audit.sessions import audit_sessions, relation
 from kvward.audit.stats.betting import TimedPair
-from kvward.audit.verdict import (
-    MIN_CONTENT_SENSITIVITY,
-    ContentEvidence,
-    Control,
-    Finding,
-    Stamp,
-    Trials,
-    Verdict,
-    judge_content,
-    judge_metadata,
-    judge_timing,
-)
+from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
 from kvward.terms import Channel, ProbeScope
 
 NUM_DECOYS = 999
