@@ -54,9 +54,19 @@ def test_error_codes_are_unique_and_follow_the_tree() -> None:
         parent = error.__mro__[1]
         if parent is not KvwardError:
             assert error.code.startswith(parent.code.split(".")[0])
-        assert exit_code_of(error("x") if "status" not in inspect.signature(error).parameters
-                            or error.__module__ == "kvward.errors" else KvwardError("x")
-                            ) in set(ExitCode)  # fmt: skip
+
+
+def test_every_error_of_the_tree_maps_to_an_exit_code() -> None:
+    tree = [error for error in classes(KvwardError) if error.__module__ == "kvward.errors"]
+    codes = {error.__name__: exit_code_of(error("x")) for error in tree}
+    assert set(codes.values()) <= set(ExitCode)
+    assert codes["TargetUnreachableError"] is ExitCode.UNREACHABLE
+    assert codes["TargetRefusedError"] is codes["ConfigError"] is ExitCode.USAGE
+    assert codes["OpenError"] is ExitCode.EVIDENCE
+    # An audit that could not be carried out, or stopped for isolation, found nothing out.
+    assert codes["AuditError"] is codes["ScopeMissingError"] is ExitCode.INCONCLUSIVE
+    assert ExitCode.NOT_OBSERVED not in codes.values()
+    assert ExitCode.VIOLATED not in codes.values()
 
 
 def test_every_module_and_public_thing_has_a_docstring() -> None:
