@@ -4,6 +4,7 @@ from collections import Counter
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,9 +45,7 @@ class WatchedScheduler(Scheduler):
 
     def check_holders(self) -> None:
         pool = self._memory._pool
-        held = Counter(
-            h.block for s in (*self._running, *self._waiting) for h in s.held if h.pinned
-        )
+        held = Counter(h.block for s in (*self._running, *self._waiting) for h in s.held)
         for block in range(pool.num_blocks):
             assert pool.holders(block) == held[block]
         free, kept = list(pool._free), list(pool._kept)
@@ -173,3 +172,27 @@ def test_memory_of_the_sound_engine_agrees_with_itself_after_every_step(
         )
     assert isinstance(scheduler, WatchedScheduler)
     assert scheduler.num_available_blocks == options.num_blocks
+
+
+@pytest.mark.parametrize("name", ["reuse-in-flight", "early-publish"])
+def test_watching_finds_each_defect_of_memory(name: str) -> None:
+    random = np.random.default_rng(2)
+    prefix = tuple(random.integers(0, 50, 24).tolist())
+    requests = [
+        Ask(prompt=(*prefix, number), max_tokens=4, arrives=2 * number, salt=TOKENS[0])
+        for number in range(6)
+    ]
+    options = EngineOptions(block_tokens=4, num_blocks=20, max_batch_tokens=8)
+    with patch.object(lab_schedules, "Scheduler", WatchedScheduler):
+        run_schedule(
+            WEIGHTS, CONFIG, options, requests, behaviour=plant_defects((), DEFECTS), ward=None
+        )
+        with pytest.raises(AssertionError):
+            run_schedule(
+                WEIGHTS,
+                CONFIG,
+                options,
+                requests,
+                behaviour=plant_defects((name,), DEFECTS),
+                ward=None,
+            )
