@@ -26,7 +26,7 @@ def canary() -> LoadedModel:
         return load_model(Path(folder))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     num_asks=st.integers(2, 6),

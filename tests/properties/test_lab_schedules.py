@@ -45,7 +45,7 @@ def asks(draw: st.DrawFn) -> list[Ask]:
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     asks=asks(),
     seed=st.integers(0, 5),

@@ -101,7 +101,7 @@ def asks(draw: st.DrawFn) -> list[Ask]:
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     asks=asks(),
     names=st.sets(st.sampled_from(sorted(DEFECTS))),
@@ -138,7 +138,7 @@ def test_no_mixture_of_defects_gets_past_the_ward(
     assert scheduler.num_available_blocks == options.num_blocks
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     asks=asks(),
     block_tokens=st.sampled_from([2, 4]),
