@@ -264,3 +264,29 @@ def test_submit_that_meets_a_stop_is_refused_or_ended() -> None:
     except EngineProtocolError:
         return
     assert answer.ended.wait(1)
+
+
+@pytest.mark.xfail(strict=True, reason="The thread looks at the stop flag apart from the queue.")
+def test_request_queued_while_the_thread_is_busy_with_another_is_ended_by_a_stop() -> None:
+    engine = new_engine()
+    busy, go_on = threading.Event(), threading.Event()
+    take = engine._scheduler.submit
+
+    def take_slowly(asked: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
+        busy.set()
+        go_on.wait(WAIT_S)
+        take(asked, on_event)
+
+    engine._scheduler.submit = take_slowly  # type: ignore[method-assign]
+    engine.start()
+    first = ask(engine, request("first"))
+    assert busy.wait(WAIT_S)
+    second = ask(engine, request("second"))
+    stopper = threading.Thread(target=engine.stop)
+    stopper.start()
+    while not engine._stopping:
+        pass
+    go_on.set()
+    stopper.join(WAIT_S)
+    assert first.reason is FinishReason.ERROR
+    assert second.endings == 1, "this client waits for ever"
