@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lab_schedules
@@ -120,8 +120,6 @@ def test_no_mixture_of_defects_gets_past_the_ward(
     max_running: int,
     host_blocks: int,
 ) -> None:
-    # Together these two name a block wrongly inside one scope; see the last test of this file.
-    assume(host_blocks == 0 or not {"early-publish", "reuse-in-flight"} <= names)
     longest = max(len(ask.prompt) + ask.max_tokens for ask in asks)
     options = EngineOptions(
         block_tokens=block_tokens,
@@ -203,9 +201,6 @@ def test_watching_finds_each_defect_of_memory(name: str) -> None:
             )
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Early publication names blocks that were found, and may have been taken."
-)
 def test_block_taken_from_its_finder_is_not_named_again() -> None:
     random = np.random.default_rng(0)
     prefixes = [tuple(random.integers(0, 50, 30).tolist()) for _ in range(3)]

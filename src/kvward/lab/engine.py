@@ -41,8 +41,9 @@ class LabEngine:
         ward: Ward | None,
         manifest_digest: bytes,
     ) -> None:
-        if options.num_blocks < 2 or options.block_tokens < 1 or options.max_batch_tokens < 1:
-            raise UsageError("The engine needs at least two blocks of one token.")
+        smallest = min(options.block_tokens, options.max_batch_tokens, options.max_running_requests)
+        if options.num_blocks < 2 or smallest < 1:
+            raise UsageError("The engine needs two blocks, and one token and request at a time.")
 
         def new_scheduler() -> Scheduler:
             return Scheduler(
@@ -89,7 +90,8 @@ class LabEngine:
 
     def stats(self) -> dict[str, int]:
         """Return counters since the start."""
-        return dict(self._past_stats + self._scheduler.stats)
+        # Copies first: the thread may add a counter while they are summed.
+        return dict(self._past_stats.copy() + self._scheduler.stats.copy())
 
     def stop(self) -> None:
         """Stop the thread and wait for it; open requests end with an error."""
@@ -104,11 +106,12 @@ class LabEngine:
             with self._wake:
                 while not (self._stopping or self._commands or self._scheduler.has_work):
                     self._wake.wait()
-                commands = tuple(self._commands)
+                # Seen together: what was queued before the stop is in hand when it is obeyed.
+                commands, stopping = tuple(self._commands), self._stopping
                 self._commands.clear()
             for command in commands:
                 self._guard(command)
-            if self._stopping:
+            if stopping:
                 self._scheduler.fail_all(_STOPPED)
                 return
             self._guard(Scheduler.step)

@@ -164,14 +164,18 @@ class Ward(Protocol):
     def grant(self, block_id: int, *, scope: str) -> int:
         """Lease a block to a scope for writing; returns its generation. Ends earlier leases."""
 
-    def commit(self, block_id: int, *, generation: int) -> None:
-        """Say that all layers of the block are written. Ignored when the lease has ended."""
+    def commit(self, block_id: int, *, generation: int, name: bytes) -> None:
+        """Say that all layers are written, and with what. Ignored when the lease has ended.
 
-    def may_reuse(self, block_id: int, *, scope: str) -> int | None:
+        Args:
+            name: Hash of the block's whole prefix.
+        """
+
+    def may_reuse(self, block_id: int, *, scope: str, name: bytes) -> int | None:
         """Return the generation to read under, or None (counted) when reuse is refused."""
 
-    def written_for(self, block_id: int) -> str | None:
-        """Return the scope whose finished content a block holds, None if it holds none.
+    def written_for(self, block_id: int, *, name: bytes) -> str | None:
+        """Return the scope for which a block holds the content `name`, None if it does not.
 
         What leaves for another tier goes under this name, or not at all.
         """

@@ -98,7 +98,7 @@ class BlockMemory:
                 self.release(sequence)
                 return False
         if not self._behaviour.publish_when_written:
-            for number in range(len(sequence.tokens) // block_tokens):
+            for number in range(sequence.num_published, len(sequence.tokens) // block_tokens):
                 self._make_findable(sequence, number)
         return True
 
@@ -128,9 +128,7 @@ class BlockMemory:
         """Commit the blocks that the last step filled in all layers, and make them findable."""
         full = sequence.num_computed // self._options.block_tokens
         for number in range(sequence.num_published, full):
-            held = sequence.held[number]
-            if self._ward is not None:
-                self._ward.commit(held.block, generation=held.generation)
+            self._commit(sequence, number)
             self._make_findable(sequence, number)
         sequence.num_published = max(sequence.num_published, full)
 
@@ -169,7 +167,7 @@ class BlockMemory:
                 break
             generation: int | None = 0
             if self._ward is not None:
-                generation = self._ward.may_reuse(block, scope=_known(sequence.scope))
+                generation = self._ward.may_reuse(block, scope=_known(sequence.scope), name=name)
             if generation is None:
                 self._stats["refused_hits"] += 1
                 break
@@ -189,10 +187,15 @@ class BlockMemory:
                 return
             held = sequence.held[number]
             self.pages[:, :, held.block] = entry.content
-            if self._ward is not None:
-                self._ward.commit(held.block, generation=held.generation)
+            self._commit(sequence, number)
             self._make_findable(sequence, number)
             self._stats["restored_blocks"] += 1
+
+    def _commit(self, sequence: Sequence, number: int) -> None:
+        if self._ward is not None:
+            held = sequence.held[number]
+            name = sequence.block_hash(number, block_tokens=self._options.block_tokens)
+            self._ward.commit(held.block, generation=held.generation, name=name)
 
     def _make_findable(self, sequence: Sequence, number: int) -> None:
         if self._options.prefix_cache:
@@ -211,7 +214,7 @@ class BlockMemory:
         name = self._index.hash_of(block)
         if name is None:
             return
-        owner = None if self._ward is None else self._ward.written_for(block)
+        owner = None if self._ward is None else self._ward.written_for(block, name=name)
         if self._ward is None or owner is not None:
             self._host.store(name, self.pages[:, :, block], owner=owner)
         self._index.remove(block)

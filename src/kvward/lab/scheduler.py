@@ -163,7 +163,8 @@ class Scheduler:
         self._waiting.appendleft(sequence)
 
     def _plan_batch(self) -> list[_Work]:
-        for sequence in tuple(self._running):
+        # Youngest first, so that the oldest of them waits in front.
+        for sequence in reversed(self._running.copy()):
             if not self._memory.still_holds(sequence):
                 self.stats["refused_reads"] += 1
                 self._restart(sequence)

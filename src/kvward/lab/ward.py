@@ -37,21 +37,21 @@ class EngineWard:
         """Lease a block for writing."""
         return self._leases.grant(block_id, scope=scope)
 
-    def commit(self, block_id: int, *, generation: int) -> None:
+    def commit(self, block_id: int, *, generation: int, name: bytes) -> None:
         """Let readers of the scope reuse a block whose layers are all written."""
-        self._leases.commit(block_id, generation=generation)
+        self._leases.commit(block_id, generation=generation, name=name)
 
-    def may_reuse(self, block_id: int, *, scope: str) -> int | None:
+    def may_reuse(self, block_id: int, *, scope: str, name: bytes) -> int | None:
         """Return the generation to read under, or None after counting the refusal."""
-        answer = self._leases.check_reuse(block_id, scope=scope)
+        answer = self._leases.check_reuse(block_id, scope=scope, name=name)
         if isinstance(answer, Refusal):
             self._events.emit("ward.read-refused", reason=answer.value)
             return None
         return answer
 
-    def written_for(self, block_id: int) -> str | None:
-        """Return the scope whose finished content a block holds."""
-        return self._leases.written_for(block_id)
+    def written_for(self, block_id: int, *, name: bytes) -> str | None:
+        """Return the scope for which a block holds the content `name`."""
+        return self._leases.written_for(block_id, name=name)
 
     def may_restore(self, owner: str | None, *, scope: str) -> bool:
         """Tell whether content that left under `owner` may come back, after counting a refusal."""

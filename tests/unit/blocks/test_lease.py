@@ -9,23 +9,35 @@ from kvward.blocks.lease import BlockLeases, Refusal
 
 def test_block_is_readable_by_its_scope_once_committed() -> None:
     leases = BlockLeases()
-    assert leases.check_reuse(1, scope="a") is Refusal.LEASE_ENDED
+    assert leases.check_reuse(1, scope="a", name=b"n") is Refusal.LEASE_ENDED
     generation = leases.grant(1, scope="a")
-    assert leases.check_reuse(1, scope="a") is Refusal.NOT_COMMITTED
-    assert leases.commit(1, generation=generation)
-    assert leases.check_reuse(1, scope="a") == generation
-    assert leases.check_reuse(1, scope="b") is Refusal.OTHER_SCOPE
+    assert leases.check_reuse(1, scope="a", name=b"n") is Refusal.NOT_COMMITTED
+    assert leases.commit(1, generation=generation, name=b"n")
+    assert leases.check_reuse(1, scope="a", name=b"n") == generation
+    assert leases.check_reuse(1, scope="b", name=b"n") is Refusal.OTHER_SCOPE
+
+
+def test_block_is_readable_only_under_the_name_of_what_was_written() -> None:
+    leases = BlockLeases()
+    generation = leases.grant(1, scope="a")
+    assert leases.written_for(1, name=b"n") is None
+    leases.commit(1, generation=generation, name=b"n")
+    assert leases.check_reuse(1, scope="a", name=b"other") is Refusal.OTHER_CONTENT
+    assert leases.written_for(1, name=b"other") is None
+    assert leases.written_for(1, name=b"n") == "a"
+    leases.grant(1, scope="b")
+    assert leases.written_for(1, name=b"n") is None
 
 
 def test_new_grant_ends_every_earlier_lease_and_its_commit() -> None:
     leases = BlockLeases()
     old = leases.grant(1, scope="a")
-    leases.commit(1, generation=old)
+    leases.commit(1, generation=old, name=b"n")
     new = leases.grant(1, scope="a")
     assert new > old
     assert leases.check_holding([1], [old], scope="a") is Refusal.LEASE_ENDED
-    assert not leases.commit(1, generation=old)
-    assert leases.check_reuse(1, scope="a") is Refusal.NOT_COMMITTED
+    assert not leases.commit(1, generation=old, name=b"n")
+    assert leases.check_reuse(1, scope="a", name=b"n") is Refusal.NOT_COMMITTED
 
 
 def test_holder_may_read_its_own_unwritten_block() -> None:
@@ -56,14 +68,14 @@ class LeaseMachine(RuleBasedStateMachine):
     def commit_any_generation(self, data: st.DataObject) -> None:
         if self.granted:
             block, generation, _ = data.draw(st.sampled_from(self.granted))
-            if self.leases.commit(block, generation=generation):
+            if self.leases.commit(block, generation=generation, name=b"n"):
                 self.committed.add(generation)
 
     @invariant()
     def only_current_committed_leases_of_the_scope_are_readable(self) -> None:
         for block in range(4):
             for scope in "ab":
-                answer = self.leases.check_reuse(block, scope=scope)
+                answer = self.leases.check_reuse(block, scope=scope, name=b"n")
                 generation, owner = self.current.get(block, (0, ""))
                 allowed = owner == scope and generation in self.committed
                 assert isinstance(answer, Refusal) is not allowed

@@ -168,7 +168,10 @@ def test_request_that_can_never_run_is_refused_to_the_caller(engine: LabEngine) 
     assert ask(engine, request("y")).wait().reason is FinishReason.LENGTH
 
 
-@pytest.mark.parametrize("sizes", [{"num_blocks": 1}, {"block_tokens": 0}, {"max_batch_tokens": 0}])
+@pytest.mark.parametrize(
+    "sizes",
+    [{"num_blocks": 1}, {"block_tokens": 0}, {"max_batch_tokens": 0}, {"max_running_requests": 0}],
+)
 def test_engine_without_room_for_anything_is_refused(sizes: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         new_engine(EngineOptions(**sizes))
@@ -266,7 +269,6 @@ def test_submit_that_meets_a_stop_is_refused_or_ended() -> None:
     assert answer.ended.wait(1)
 
 
-@pytest.mark.xfail(strict=True, reason="The thread looks at the stop flag apart from the queue.")
 def test_request_queued_while_the_thread_is_busy_with_another_is_ended_by_a_stop() -> None:
     engine = new_engine()
     busy, go_on = threading.Event(), threading.Event()

@@ -157,13 +157,13 @@ def test_every_refusal_is_counted_with_its_reason_and_nothing_else_is() -> None:
     ward = EngineWard(ISSUER.token_key, events=events)
     generation = ward.grant(3, scope="a")
     assert ward.still_holds([3], [generation], scope="a")
-    assert ward.may_reuse(3, scope="a") is None
-    ward.commit(3, generation=generation + 1)
-    assert ward.may_reuse(3, scope="a") is None
-    ward.commit(3, generation=generation)
-    assert ward.may_reuse(3, scope="a") == generation
-    assert ward.may_reuse(3, scope="b") is None
-    assert ward.may_reuse(4, scope="a") is None
+    assert ward.may_reuse(3, scope="a", name=b"n") is None
+    ward.commit(3, generation=generation + 1, name=b"n")
+    assert ward.may_reuse(3, scope="a", name=b"n") is None
+    ward.commit(3, generation=generation, name=b"n")
+    assert ward.may_reuse(3, scope="a", name=b"n") == generation
+    assert ward.may_reuse(3, scope="b", name=b"n") is None
+    assert ward.may_reuse(4, scope="a", name=b"n") is None
     assert not ward.still_holds([3], [generation - 1], scope="a")
     assert ward.still_holds([], [], scope="a")
     assert events.counts() == {
