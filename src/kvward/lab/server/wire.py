@@ -73,7 +73,7 @@ class _Common(msgspec.Struct, kw_only=True):
 
     def wanted_logprobs(self) -> int | None:
         """Return how many alternatives are wanted; None for no logprobs."""
-        raise NotImplementedError
+        return None
 
     def wanted_tokens(self) -> int | None:
         """Return how many tokens are wanted; None if the caller did not say."""
