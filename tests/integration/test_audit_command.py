@@ -62,29 +62,27 @@ def test_clean_engine_exits_with_zero_when_the_deciding_channels_are_asked(tmp_p
     assert code == ExitCode.NOT_OBSERVED, out
 
 
-@pytest.mark.parametrize(
-    ("defect", "violated"),
-    [
-        ("scope-missing", "metadata S3"),
-        ("reuse-in-flight", "content S3"),
-        ("early-publish", "content S3"),
-    ],
-)
-def test_each_defect_is_found_behind_a_gateway_that_cannot_mend_it(
-    tmp_path: Path, defect: str, violated: str
-) -> None:
+@pytest.mark.parametrize("defect", ["reuse-in-flight", "early-publish"])
+def test_defect_of_memory_is_found_by_content_alone(tmp_path: Path, defect: str) -> None:
+    """It is a race: some five to forty answers of 600 show it, in this scope or in that."""
     with guarded_lab(tmp_path / "lab", "--edge-only", "--defect", defect) as (url, keys):
         code, out, _ = audit(url, keys, tmp_path / "out", "--level", "conversation")
     assert code == ExitCode.VIOLATED, out
     found = cells(tmp_path / "out")
-    assert found[violated] == "VIOLATED"
-    if violated.startswith("content"):
-        assert re.search(r"Words of [ab]/c\d reached [ab]/c\d", out)
-        # A defect of memory leaves the key alone.
-        assert found["metadata S3"] == found["metadata S5"] == "NOT_OBSERVED"
-    else:
-        assert {found[f"content {scope}"] for scope in ("S0", "S2", "S3")} == {"NOT_OBSERVED"}
-        assert found["metadata S5"] == "VIOLATED"
+    assert "VIOLATED" in {found["content S2"], found["content S3"]}
+    assert re.search(r"Words of [ab]/c\d reached [ab]/c\d", out)
+    # A defect of memory leaves the key alone.
+    assert {found[f"metadata {scope}"] for scope in ("S0", "S2", "S3", "S5")} == {"NOT_OBSERVED"}
+
+
+def test_defect_of_the_key_is_found_by_metadata_and_not_by_content(tmp_path: Path) -> None:
+    with guarded_lab(tmp_path / "lab", "--edge-only", "--defect", "scope-missing") as (url, keys):
+        code, out, _ = audit(url, keys, tmp_path / "out", "--level", "conversation")
+    assert code == ExitCode.VIOLATED, out
+    found = cells(tmp_path / "out")
+    assert {found[f"metadata {scope}"] for scope in ("S2", "S3", "S5")} == {"VIOLATED"}
+    # Equal prefixes hold equal words, so content cannot show it.
+    assert {found[f"content {scope}"] for scope in ("S0", "S2", "S3")} == {"NOT_OBSERVED"}
 
 
 def test_caching_switched_off_is_inconclusive_everywhere(tmp_path: Path) -> None:
