@@ -1,0 +1,1 @@
+"""HOW state is protected: bytes in, bytes out."""
