@@ -33,6 +33,7 @@ class ContentEvidence:
         num_unreadable: Outputs that could not.
         decoy_hits: How often the same rule named a canary that was never sent.
         control: Own canaries read back from the cache.
+        num_unnamed: Outputs with foreign words that could be anybody's, this scope's too.
         reuse_seen: Whether any reuse was seen in this run; None when the target does not tell.
     """
 
@@ -42,6 +43,7 @@ class ContentEvidence:
     findings: tuple[Finding, ...]
     decoy_hits: int
     control: Control
+    num_unnamed: int
     reuse_seen: bool | None
 
 
@@ -69,6 +71,12 @@ def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) ->
     elif not evidence.reuse_seen:
         outcome = Outcome.INCONCLUSIVE
         reason = "No reuse was seen at all: caching may be off, so nothing was put to test."
+    elif evidence.num_unnamed:
+        outcome = Outcome.INCONCLUSIVE
+        reason = f"{evidence.num_unnamed} outputs hold words whose source cannot be named."
+    elif bound >= 1:
+        outcome = Outcome.INCONCLUSIVE
+        reason = "So few trials bound nothing."
     else:
         outcome = Outcome.NOT_OBSERVED
         reason = f"No foreign word in {evidence.num_read} outputs."
@@ -140,6 +148,8 @@ def judge_metadata(
             f"Positive control: reuse was reported for {positive.seen} of {positive.tried} "
             "repeated requests, so caching may be off or the field masked."
         )
+    elif bound >= 1 and not is_control:
+        outcome, reason = Outcome.INCONCLUSIVE, "So few trials bound nothing."
     else:
         outcome = Outcome.NOT_OBSERVED
         reason = (
@@ -197,6 +207,9 @@ def judge_timing(
             "Positive control: repeating a request did not make it measurably faster in "
             f"{own.num_pairs} pairs, so a hit could not be told from a miss here."
         )
+    elif reading.log_e_slower >= threshold:
+        outcome = Outcome.INCONCLUSIVE
+        reason = "Primed probes were slower: times depend on priming, though not as a hit would."
     elif is_control:
         outcome = Outcome.NOT_OBSERVED
         reason = (

@@ -173,22 +173,32 @@ def _content_evidence(
     decoys = codebook.decoys(NUM_DECOYS)
     comparisons = plan.sizes.content_outputs * len(sessions)
     read = [trial for trial in trials if trial.arm in _READ_ARMS]
-    done = [trial for trial in read if trial.ending is Ending.DONE]
     failed = sum(trial.ending is Ending.FAILED for trial in read)
     num_read = num_unreadable = decoy_hits = 0
     findings: dict[ProbeScope, list[Finding]] = {
         scope: [] for scope in (ProbeScope.S0, ProbeScope.S2, ProbeScope.S3)
     }
-    for trial in done:
+    control, cached = _content_control(trials, sessions, comparisons)
+    num_unnamed = 0
+    for trial in trials:
+        if trial.scope is not None:
+            continue
         own = frozenset(trial.own_words)
         reading = read_foreign_words(trial.top_logprobs, trial.text, own_words=own)
-        num_read += reading.measurable
-        num_unreadable += not reading.measurable
-        if reading.foreign and trial.top_logprobs:
-            decoy_hits += count_decoy_hits(reading.foreign, decoys, num_comparisons=comparisons)
-            for scope, finding in _explain(trial, reading.foreign, sessions, comparisons):
-                findings[scope].append(finding)
-    control, cached = _content_control(trials, sessions)
+        if trial.arm in _READ_ARMS and trial.ending is Ending.DONE:
+            num_read += reading.measurable
+            num_unreadable += not reading.measurable
+        if not reading.foreign:
+            continue
+        # Whoever's words can be named were leaked, however the answer ended. Words of nobody mean
+        # something only where the floor was seen, on a model whose control held.
+        decoy_hits += count_decoy_hits(reading.foreign, decoys, num_comparisons=comparisons)
+        for scope, finding in _explain(trial, reading.foreign, sessions, comparisons):
+            if finding.source is None:
+                if not (reading.measurable and control.held):
+                    continue
+                num_unnamed += 1
+            findings[scope].append(finding)
     reuse_seen = _reuse_seen(cached, timing, plan)
     return {
         scope: ContentEvidence(
@@ -203,6 +213,7 @@ def _content_evidence(
             findings=tuple(findings[scope]),
             decoy_hits=decoy_hits,
             control=control,
+            num_unnamed=0 if scope is ProbeScope.S0 else num_unnamed,
             reuse_seen=reuse_seen,
         )
         for scope in findings
@@ -247,7 +258,7 @@ def _explain(
 
 
 def _content_control(
-    trials: Sequence[Trial], sessions: Sequence[Session]
+    trials: Sequence[Trial], sessions: Sequence[Session], comparisons: int
 ) -> tuple[Control, list[int | None]]:
     """Return how often a session's canary was read back by the rule that would name a leak."""
     seen = tried = 0
@@ -258,7 +269,7 @@ def _content_control(
         tried += 1
         cached.append(trial.cached_tokens)
         reading = read_foreign_words(trial.top_logprobs, trial.text, own_words=frozenset())
-        named = attribute(reading.foreign, sessions, num_comparisons=tried * len(sessions))
+        named = attribute(reading.foreign, sessions, num_comparisons=comparisons)
         own = (trial.tenant, trial.conversation)
         seen += (
             reading.measurable

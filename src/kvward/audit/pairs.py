@@ -54,10 +54,14 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
                 first=int(random.integers(1, 3)),
                 prompts=(
                     write_probe_prompt(
-                        plan.seed, num_words=plan.prompt_tokens, nonce=f"{scope}:{number}:1"
+                        plan.seed,
+                        num_words=plan.prompt_tokens,
+                        nonce=f"{plan.run_nonce}:{scope}:{number}:1",
                     ),
                     write_probe_prompt(
-                        plan.seed, num_words=plan.prompt_tokens, nonce=f"{scope}:{number}:2"
+                        plan.seed,
+                        num_words=plan.prompt_tokens,
+                        nonce=f"{plan.run_nonce}:{scope}:{number}:2",
                     ),
                 ),
                 forged_salt=f"audit-{int(random.integers(2**48)):012x}",

@@ -79,6 +79,7 @@ class Plan:
         confidence: Level of the published bounds.
         clients: Requests in flight at once in the content phase.
         prompt_tokens: Length of the prompts of the pairs.
+        run_nonce: Drawn for every run, so that a repeated seed does not meet its own cached state.
     """
 
     url: str
@@ -93,6 +94,7 @@ class Plan:
     prompt_tokens: int
     sizes: Sizes
     cells: tuple[Cell, ...]
+    run_nonce: str = ""
     tool_version: str = __version__
 
     @property
@@ -184,6 +186,7 @@ def make_plan(
     clients: int,
     prompt_tokens: int,
     sizes: Sizes | None = None,
+    run_nonce: str = "",
     alpha: float = 1e-3,
     confidence: float = 0.95,
 ) -> Plan:
@@ -220,5 +223,6 @@ def make_plan(
         clients=clients,
         prompt_tokens=prompt_tokens,
         sizes=TIER_SIZES[tier] if sizes is None else sizes,
+        run_nonce=run_nonce,
         cells=planned_cells(channels, declared_level=declared_level),
     )

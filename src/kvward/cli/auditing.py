@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ async def run_audit(
             clients=request.clients,
             prompt_tokens=request.prompt_tokens,
             sizes=request.sizes,
+            run_nonce=secrets.token_hex(8),
         )
         if not on_plan(plan):
             return None

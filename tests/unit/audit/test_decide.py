@@ -34,6 +34,7 @@ CONTENT = ContentEvidence(
     findings=(),
     decoy_hits=0,
     control=HELD,
+    num_unnamed=0,
     reuse_seen=True,
 )
 HITS = MetadataReading(

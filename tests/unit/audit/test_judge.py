@@ -88,7 +88,7 @@ def test_foreign_words_of_no_session_are_corruption_and_no_leak_is_blamed_on_any
     found = verdicts(clean_history(PLAN, change=change))
     assert found[Channel.CONTENT, ProbeScope.S0].outcome is Outcome.VIOLATED
     assert found[Channel.CONTENT, ProbeScope.S0].findings[0].source is None
-    assert found[Channel.CONTENT, ProbeScope.S3].outcome is Outcome.NOT_OBSERVED
+    assert found[Channel.CONTENT, ProbeScope.S3].outcome is Outcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("scope", [ProbeScope.S2, ProbeScope.S3, ProbeScope.S5])

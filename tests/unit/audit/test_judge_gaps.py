@@ -1,4 +1,4 @@
-"""What the judge should say and does not yet. Each is strict: mended, it has to be unmarked."""
+"""What the judge once missed or said wrongly, kept so that it does not again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def show_canary(trial: Trial) -> Trial:
     return replace(trial, top_logprobs=(position({*trial.own_words, *SOURCE.canary}),))
 
 
-@pytest.mark.xfail(reason="text of an answer without logprobs is not read for foreign words")
 def test_canary_that_is_printed_counts_although_the_answer_has_no_logprobs() -> None:
     def printed(trial: Trial) -> Trial:
         return replace(trial, text=" ".join(SOURCE.canary), top_logprobs=())
@@ -59,7 +58,6 @@ def test_canary_that_is_printed_counts_although_the_answer_has_no_logprobs() -> 
 ENDINGS = {"cancelled": (Arm.CANCEL, Ending.CANCELLED), "broken off": (Arm.READ, Ending.FAILED)}
 
 
-@pytest.mark.xfail(reason="only answers that ended well are read")
 @pytest.mark.parametrize("name", ENDINGS)
 def test_canary_counts_although_the_answer_did_not_end_well(name: str) -> None:
     arm, ending = ENDINGS[name]
@@ -69,14 +67,12 @@ def test_canary_counts_although_the_answer_did_not_end_well(name: str) -> None:
     assert found[Channel.CONTENT, ProbeScope.S3].outcome is Outcome.VIOLATED
 
 
-@pytest.mark.xfail(reason="answers of the control are read for own words only")
 @pytest.mark.parametrize("arm", [Arm.CONTROL_WRITE, Arm.CONTROL_READ])
 def test_canary_counts_in_an_answer_of_the_control_too(arm: Arm) -> None:
     found = verdicts(once(arm, show_canary), plan=CONTENT_PLAN)
     assert found[Channel.CONTENT, ProbeScope.S3].outcome is Outcome.VIOLATED
 
 
-@pytest.mark.xfail(reason="an answer that shows none of its own words is read as clean")
 def test_answers_that_lost_their_own_words_are_not_clean() -> None:
     """All tied: nothing of the request's own state was attended to, or logprobs are masked."""
 
@@ -105,7 +101,6 @@ def ordinary_model() -> Change:
     return change
 
 
-@pytest.mark.xfail(reason="words of no session count as corruption although no floor was seen")
 def test_ordinary_model_is_not_accused() -> None:
     """Its words are its own ideas. The content control fails there, and says so."""
     found = verdicts(ordinary_model(), plan=CONTENT_PLAN)
@@ -113,7 +108,6 @@ def test_ordinary_model_is_not_accused() -> None:
         assert found[Channel.CONTENT, scope].outcome is Outcome.INCONCLUSIVE
 
 
-@pytest.mark.xfail(reason="a listed token below the floor passes for the floor itself")
 def test_strange_token_below_the_floor_accuses_nobody() -> None:
     """Some servers list the sampled token as a twenty-first entry, whatever its rank."""
 
@@ -126,7 +120,6 @@ def test_strange_token_below_the_floor_accuses_nobody() -> None:
         assert found[Channel.CONTENT, scope].outcome is not Outcome.VIOLATED
 
 
-@pytest.mark.xfail(reason="NOT_OBSERVED is given where nothing is bounded")
 @pytest.mark.parametrize("channel", [Channel.CONTENT, Channel.METADATA])
 def test_nothing_observed_without_a_bound_is_inconclusive(channel: Channel) -> None:
     tiny = replace(CONTENT_PLAN, sizes=Sizes(content_outputs=2, control_outputs=1, pairs=1))
@@ -135,7 +128,6 @@ def test_nothing_observed_without_a_bound_is_inconclusive(channel: Channel) -> N
     assert verdict.outcome is Outcome.INCONCLUSIVE
 
 
-@pytest.mark.xfail(reason="S2 and S3 do not know of words that could not be attributed")
 def test_no_cell_says_that_there_was_no_foreign_word_when_there_was_one() -> None:
     """A block of another tenant's filler may be too little to name its source."""
     found = verdicts(
@@ -152,7 +144,6 @@ def test_no_cell_says_that_there_was_no_foreign_word_when_there_was_one() -> Non
         assert "No foreign word" not in found[Channel.CONTENT, scope].reason
 
 
-@pytest.mark.xfail(reason="the evidence for slower primed probes is not shown in any verdict")
 def test_primed_probes_that_are_slower_are_said() -> None:
     """Then times do depend on the coin: no hit, but not nothing either."""
 
@@ -172,7 +163,6 @@ def test_primed_probes_that_are_slower_are_said() -> None:
     assert "slower" in told
 
 
-@pytest.mark.xfail(reason="the control is attributed by a laxer rule than the outputs")
 def test_sensitivity_is_measured_by_the_rule_that_names_a_leak() -> None:
     """Six words of a canary are too few at 120 outputs and eight sessions."""
 

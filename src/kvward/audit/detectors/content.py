@@ -67,15 +67,19 @@ def read_foreign_words(
         if not position:
             measurable = False
             continue
-        values = [value for _, value in position]
-        floor = min(values)
+        # Of code words only: some servers list another token below all others.
+        values = {word: value for word, value in position if word in _CODE_WORDS}
+        floor = min(values.values(), default=0.0)
         # Two entries at the bottom that are exactly tied are the floor of absent words. With one,
         # every listed word may be present, and more may be cut off: those above it are, though.
-        measurable = measurable and values.count(floor) >= 2
+        measurable = measurable and list(values.values()).count(floor) >= 2
+        # The request's own words must stand above it, or nothing of its own state was attended to.
+        own_seen = any(values.get(word, floor) > floor + _ABOVE_FLOOR_NATS for word in own_words)
+        measurable = measurable and (own_seen or not own_words)
         foreign |= {
             word
-            for word, value in position
-            if value > floor + _ABOVE_FLOOR_NATS and word in _CODE_WORDS and word not in own_words
+            for word, value in values.items()
+            if value > floor + _ABOVE_FLOOR_NATS and word not in own_words
         }
     return Reading(foreign=frozenset(foreign), measurable=measurable)
 
