@@ -89,6 +89,48 @@ class KeyUnavailableError(KeyringError):
     code = "keyring.unavailable"
 
 
+class KeyringUnavailableError(KeyringError):
+    """The keyring's database or the key management service does not answer."""
+
+    code = "keyring.no-answer"
+
+
+class ReceiptError(KvwardError):
+    """A receipt was not signed by the key that it should be signed by, or was changed."""
+
+    code = "receipt"
+
+
+class StoreError(KvwardError):
+    """A store could not do what it was asked. To an engine that is a miss, never a failure.
+
+    Attributes:
+        transient: Whether trying again later may help.
+    """
+
+    code = "store"
+    transient: ClassVar[bool] = False
+
+
+class BackendUnavailableError(StoreError):
+    """Nothing answers, or not in time."""
+
+    code = "store.backend-unavailable"
+    transient = True
+
+
+class BackendDataError(StoreError):
+    """The backend answered with something that it never stored in this form."""
+
+    code = "store.backend-data"
+
+
+class QuotaExceededError(StoreError):
+    """There is no room for the entry without taking it from another tenant."""
+
+    code = "store.quota-exceeded"
+
+
 class AdapterError(KvwardError):
     """An engine, or the code that speaks to it, failed."""
 

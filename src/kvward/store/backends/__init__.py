@@ -1,0 +1,1 @@
+"""Backends. Each imports its own client; none imports another."""
