@@ -66,9 +66,17 @@ class CapabilityError(IsolationError):
 
 
 class OpenError(KvwardError):
-    """Authenticated state did not open. Why is never said to the caller."""
+    """Authenticated state did not open. The message is the same for every reason.
+
+    Attributes:
+        reason: Why, for counters inside; never shown to a caller. None where only the tag knows.
+    """
 
     code = "open"
+
+    def __init__(self, message: str, *, hint: str | None = None, reason: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
 
 
 class KeyringError(KvwardError):

@@ -85,7 +85,15 @@ def test_every_module_and_public_thing_has_a_docstring() -> None:
 
 def test_every_secret_is_marked_as_one() -> None:
     names = {secret.__name__ for secret in classes(SecretKey)}
-    assert names == {"SecretKey", "RootKey", "TenantKey", "TokenKey"}
+    assert names == {
+        "SecretKey",
+        "RootKey",
+        "TenantKey",
+        "TokenKey",
+        "DeploymentKey",
+        "SealKey",
+        "NameKey",
+    }
 
 
 def test_bare_import_pulls_in_nothing_heavy() -> None:

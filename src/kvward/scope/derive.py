@@ -14,10 +14,20 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from kvward.canonical import Field, encode
-from kvward.scope.keys import KEY_BYTES, RootKey, SecretKey, TenantKey, TokenKey
+from kvward.scope.keys import (
+    KEY_BYTES,
+    DeploymentKey,
+    NameKey,
+    RootKey,
+    SecretKey,
+    TenantKey,
+    TokenKey,
+)
 from kvward.scope.model import Scope
 
 SCOPE_ID_BYTES = 24
+TENANT_ID_BYTES = 24
+BUCKET_BYTES = 16
 MAC_BYTES = 32
 
 
@@ -32,6 +42,13 @@ class Label(StrEnum):
     CONVERSATION_ANCHOR = "kvward/subject/conversation-anchor/v1"
     CONVERSATION_NARROWED = "kvward/subject/conversation-narrowed/v1"
     USER = "kvward/subject/user/v1"
+    TENANT_ID = "kvward/tenant-id/v1"
+    TENANT_OWNER = "kvward/tenant-owner/v1"
+    TENANT_BUCKET = "kvward/tenant-bucket/v1"
+    SCOPE_BUCKET = "kvward/scope-bucket/v1"
+    NAME_KEY = "kvward/name-key/v1"
+    BLOCK_NAME = "kvward/block-name/v1"
+    WRAPPING_KEY = "kvward/wrapping-key/v1"
 
 
 def _hkdf(key: SecretKey, label: Label, *fields: Field, num_bytes: int) -> bytes:
@@ -48,7 +65,7 @@ def derive_tenant_key(root: RootKey, *, deployment: str, tenant: str) -> TenantK
     return TenantKey(_hkdf(root, Label.TENANT_KEY, deployment, tenant, num_bytes=KEY_BYTES))
 
 
-def derive_token_key(root: RootKey, *, deployment: str) -> TokenKey:
+def derive_token_key(root: RootKey | DeploymentKey, *, deployment: str) -> TokenKey:
     """Derive the key that authenticates scope tokens of one deployment."""
     return TokenKey(_hkdf(root, Label.TOKEN_KEY, deployment, num_bytes=KEY_BYTES))
 
@@ -93,3 +110,53 @@ def derive_narrowed_subject(tenant_key: TenantKey, *, cache_key: str, subject: b
 def derive_user_subject(tenant_key: TenantKey, user: str) -> bytes:
     """Derive the subject of an end user whom the tenant's application named."""
     return _hmac(tenant_key, Label.USER, user)
+
+
+def derive_tenant_id(key: RootKey | DeploymentKey, *, deployment: str, tenant: str) -> bytes:
+    """Derive the 24-byte pseudonym of a tenant, under which the keyring knows it."""
+    return _hkdf(key, Label.TENANT_ID, deployment, tenant, num_bytes=TENANT_ID_BYTES)
+
+
+def derive_owner_mac(token_key: TokenKey, *, token: str, tenant_id: bytes) -> bytes:
+    """Derive the 32-byte authenticator that says whose a scope token is."""
+    return _hmac(token_key, Label.TENANT_OWNER, token, tenant_id)
+
+
+def derive_tenant_bucket(tenant_key: TenantKey) -> bytes:
+    """Derive the 16-byte pseudonym under which stores group a tenant's entries."""
+    return _hkdf(tenant_key, Label.TENANT_BUCKET, num_bytes=BUCKET_BYTES)
+
+
+def derive_scope_bucket(tenant_key: TenantKey, scope_id: bytes) -> bytes:
+    """Derive the 16-byte pseudonym under which stores group a scope's entries, of all epochs.
+
+    It differs from the scope id, so that whoever sees tokens and a store cannot join the two.
+    """
+    return _hkdf(tenant_key, Label.SCOPE_BUCKET, scope_id, num_bytes=BUCKET_BYTES)
+
+
+def derive_name_key(tenant_key: TenantKey, *, scope_id: bytes, epoch: int) -> NameKey:
+    """Derive the key that names the stored blocks of a scope in one epoch."""
+    return NameKey(_hkdf(tenant_key, Label.NAME_KEY, scope_id, epoch, num_bytes=KEY_BYTES))
+
+
+def derive_block_name(name_key: NameKey, chain_hash: bytes, *part: Field) -> bytes:
+    """Derive the 32-byte name of a stored block.
+
+    Args:
+        chain_hash: Identity of the block and of everything before it, 32 bytes.
+        part: Which piece of the block, as `Part.to_fields` says.
+    Security:
+        Whoever lacks the name key can neither test a guessed prompt against names nor tell whether
+        two scopes hold the same content.
+    """
+    return _hmac(name_key, Label.BLOCK_NAME, chain_hash, *part)
+
+
+def derive_wrapping_key(parent: SecretKey, *context: Field) -> bytes:
+    """Derive the key that wraps exactly one child key in one place. [secret]
+
+    Args:
+        context: Deployment, parent, child, epoch: everything that the wrapping is bound to.
+    """
+    return _hkdf(parent, Label.WRAPPING_KEY, *context, num_bytes=KEY_BYTES)

@@ -76,3 +76,27 @@ class TokenKey(SecretKey):
 
     __slots__ = ()
     purpose = "token"
+
+
+@final
+class DeploymentKey(SecretKey):
+    """Names tenants to the keyring and authenticates tokens; opens no stored state."""
+
+    __slots__ = ()
+    purpose = "deployment"
+
+
+@final
+class SealKey(SecretKey):
+    """Seals the stored blocks of exactly one scope in one epoch. Random, never derived."""
+
+    __slots__ = ()
+    purpose = "seal"
+
+
+@final
+class NameKey(SecretKey):
+    """Names the stored blocks of exactly one scope in one epoch."""
+
+    __slots__ = ()
+    purpose = "name"

@@ -20,6 +20,8 @@ Source: c2sp.org/XAES-256-GCM.
 
 from __future__ import annotations
 
+from typing import Never
+
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
@@ -31,47 +33,76 @@ KEY_BYTES = 32
 NONCE_BYTES = 24
 TAG_BYTES = 16
 _DERIVING_BYTES = 12
+_FIRST, _SECOND = (bytes([0, counter, ord("X"), 0]) for counter in (1, 2))
+
+Buffer = bytes | bytearray | memoryview
 
 
-def seal(key: bytes, nonce: bytes, plaintext: bytes, associated_data: bytes) -> bytes:
-    """Encrypt and authenticate.
+class XAES256GCM:
+    """The cipher under one key. May be used from several threads.
 
     Args:
         key: 32 bytes. [secret]
-        nonce: 24 bytes, never used twice with one key; random ones may be.
-        plaintext: Any length that AES-GCM takes. [secret]
-        associated_data: Authenticated, not encrypted.
-    Returns:
-        Ciphertext and tag, 16 bytes longer than the plaintext.
     Raises:
-        ValueError: Key or nonce has the wrong length.
+        ValueError: The key has another length.
     """
-    return _derive_cipher(key, nonce).encrypt(nonce[_DERIVING_BYTES:], plaintext, associated_data)
 
+    __slots__ = ("_mac",)
 
-def open_sealed(key: bytes, nonce: bytes, ciphertext: bytes, associated_data: bytes) -> bytes:
-    """Authenticate and decrypt.
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"XAES-256-GCM takes keys of {KEY_BYTES} bytes.")
+        self._mac = CMAC(AES(key))
 
-    Args:
-        ciphertext: As `seal` returned it. [untrusted]
-    Raises:
-        OpenError: Anything does not fit: key, nonce, ciphertext, tag or associated data. Which of
-            them is not said.
-        ValueError: Key or nonce has the wrong length.
-    """
-    cipher = _derive_cipher(key, nonce)
-    try:
-        return cipher.decrypt(nonce[_DERIVING_BYTES:], ciphertext, associated_data)
-    except InvalidTag:
-        raise OpenError("The sealed bytes do not open.") from None
+    def seal_into(
+        self, nonce: bytes, plaintext: Buffer, associated_data: bytes, out: Buffer
+    ) -> None:
+        """Encrypt and authenticate into memory of the caller's, without a copy in between.
 
+        Args:
+            nonce: 24 bytes, never used twice with one key; random ones may be.
+            plaintext: Any length that AES-GCM takes. [secret]
+            associated_data: Authenticated, not encrypted.
+            out: Writable, exactly 16 bytes longer than the plaintext; takes ciphertext and tag.
+        Raises:
+            ValueError: Nonce or `out` has the wrong length.
+        """
+        self._cipher(nonce).encrypt_into(nonce[_DERIVING_BYTES:], plaintext, associated_data, out)
 
-def _derive_cipher(key: bytes, nonce: bytes) -> AESGCM:
-    if len(key) != KEY_BYTES or len(nonce) != NONCE_BYTES:
-        raise ValueError(f"XAES-256-GCM takes {KEY_BYTES}-byte keys and {NONCE_BYTES}-byte nonces.")
-    halves = []
-    for counter in (1, 2):
-        mac = CMAC(AES(key))
-        mac.update(bytes([0, counter, ord("X"), 0]) + nonce[:_DERIVING_BYTES])
-        halves.append(mac.finalize())
-    return AESGCM(b"".join(halves))
+    def open_into(
+        self, nonce: bytes, ciphertext: Buffer, associated_data: bytes, out: Buffer
+    ) -> None:
+        """Authenticate and decrypt into memory of the caller's, without a copy in between.
+
+        Args:
+            ciphertext: Ciphertext and tag. [untrusted]
+            out: Writable, exactly 16 bytes shorter. On failure it may hold forged plaintext: the
+                caller wipes it. `envelope` does.
+        Raises:
+            OpenError: Something does not fit: key, nonce, ciphertext, tag or associated data.
+                Which of them is not said.
+            ValueError: Nonce or `out` has the wrong length.
+        """
+        if len(ciphertext) < TAG_BYTES:
+            raise OpenError("The sealed bytes do not open.")
+        cipher = self._cipher(nonce)
+        try:
+            cipher.decrypt_into(nonce[_DERIVING_BYTES:], ciphertext, associated_data, out)
+        except InvalidTag:
+            raise OpenError("The sealed bytes do not open.") from None
+
+    def _cipher(self, nonce: bytes) -> AESGCM:
+        if len(nonce) != NONCE_BYTES:
+            raise ValueError(f"XAES-256-GCM takes nonces of {NONCE_BYTES} bytes.")
+        halves = []
+        for counter in (_FIRST, _SECOND):
+            mac = self._mac.copy()
+            mac.update(counter + nonce[:_DERIVING_BYTES])
+            halves.append(mac.finalize())
+        return AESGCM(b"".join(halves))
+
+    def __repr__(self) -> str:
+        return "<XAES256GCM>"
+
+    def __reduce__(self) -> Never:
+        raise TypeError("A cipher holds its key and cannot be pickled or copied.")
