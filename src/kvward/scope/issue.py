@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Protocol, Self
 
@@ -12,17 +11,22 @@ from kvward.scope.derive import (
     derive_named_subject,
     derive_narrowed_subject,
     derive_scope_id,
+    derive_tenant_id,
     derive_tenant_key,
     derive_token_key,
     derive_user_subject,
 )
 from kvward.scope.keys import RootKey, TenantKey, TokenKey
 from kvward.scope.model import Scope
-from kvward.scope.token import encode_token
+from kvward.scope.owner import encode_owner_tag
+from kvward.scope.token import encode_base64url, encode_token
 
 
 class TenantKeys(Protocol):
-    """Where tenant keys come from. The durable keyring will be a second implementation."""
+    """Where tenant keys come from: derived from a root key, or kept in a keyring."""
+
+    def tenant_id(self, tenant: str) -> bytes:
+        """Return the pseudonym of a tenant, 24 bytes."""
 
     def tenant_key(self, tenant: str) -> TenantKey:
         """Return the key of a tenant; the same for the same tenant until it is erased.
@@ -39,6 +43,10 @@ class DerivedTenantKeys:
         self._root = root
         self._deployment = deployment
         self._known: dict[str, TenantKey] = {}
+
+    def tenant_id(self, tenant: str) -> bytes:
+        """Return the pseudonym of a tenant, 24 bytes."""
+        return derive_tenant_id(self._root, deployment=self._deployment, tenant=tenant)
 
     def tenant_key(self, tenant: str) -> TenantKey:
         """Return the tenant's key, derived once and then remembered."""
@@ -81,11 +89,16 @@ class ScopeIssuer:
 
     def token(self, scope: Scope) -> str:
         """Return the scope token, which is the `cache_salt` that an engine receives."""
-        return encode_token(self._token_key, scope_id=self._scope_id(scope), epoch=scope.epoch)
+        return encode_token(self._token_key, scope_id=self.scope_id(scope), epoch=scope.epoch)
+
+    def owner_tag(self, scope: Scope, *, token: str) -> str:
+        """Return what tells an adapter, beside the token, which tenant the scope belongs to."""
+        tenant_id = self._keys.tenant_id(scope.tenant)
+        return encode_owner_tag(self._token_key, token=token, tenant_id=tenant_id)
 
     def pseudonym(self, scope: Scope) -> str:
         """Return the scope id as text: names a scope, for erasure, to whoever owns it."""
-        return base64.urlsafe_b64encode(self._scope_id(scope)).decode("ascii")
+        return encode_base64url(self.scope_id(scope))
 
     def named_subject(self, tenant: str, name: str) -> bytes:
         """Return the subject of a conversation named by the caller. [name untrusted]"""
@@ -107,7 +120,8 @@ class ScopeIssuer:
         """Return the subject of an end user named by the tenant's application. [untrusted]"""
         return derive_user_subject(self._keys.tenant_key(tenant), user)
 
-    def _scope_id(self, scope: Scope) -> bytes:
+    def scope_id(self, scope: Scope) -> bytes:
+        """Return the 24-byte pseudonym of a scope; the same in every epoch."""
         if scope.deployment != self._deployment:
             raise ScopeMismatchError("The scope belongs to another deployment.")
         return derive_scope_id(self._keys.tenant_key(scope.tenant), scope)

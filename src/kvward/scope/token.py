@@ -38,7 +38,7 @@ class VerifiedToken:
 def encode_token(token_key: TokenKey, *, scope_id: bytes, epoch: int) -> str:
     """Write the token of a scope id and epoch. At most 101 characters of `[A-Za-z0-9_.-]`."""
     mac = derive_token_mac(token_key, scope_id=scope_id, epoch=epoch)
-    return f"kw1.{_base64url(scope_id)}.{epoch}.{_base64url(mac)}"
+    return f"kw1.{encode_base64url(scope_id)}.{epoch}.{encode_base64url(mac)}"
 
 
 def verify_token(text: str, *, token_key: TokenKey) -> VerifiedToken:
@@ -67,5 +67,6 @@ def verify_token(text: str, *, token_key: TokenKey) -> VerifiedToken:
     return VerifiedToken(scope_id=scope_id, epoch=epoch)
 
 
-def _base64url(data: bytes) -> str:
+def encode_base64url(data: bytes) -> str:
+    """Write bytes as base64url without padding."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")

@@ -1,0 +1,97 @@
+"""A keyring database in one local file, for one machine. Several processes may share it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kvward.errors import KeyringUnavailableError, KeyUnavailableError
+from kvward.scope.keyring.database import SCHEMA, Transaction, Value
+
+_WAIT_S = 10.0
+
+
+class _Statements:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, **values: Value) -> Sequence[Sequence[Value]]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def lock(self, subject: bytes) -> None:
+        """Nothing to do: a writing transaction has the whole file."""
+
+
+class SqliteDatabase:
+    """Implements `Database`.
+
+    Args:
+        path: Created with mode 0600 if it does not exist.
+    Raises:
+        KeyUnavailableError: The file cannot be opened, or is not a keyring.
+    Security:
+        Deleted rows are overwritten at once (`secure_delete`), and `scrub` empties the journal.
+        Copies that a file system or a backup keeps are out of reach.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+            self._connection = sqlite3.connect(
+                path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+            )
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+                self._connection.execute(f"PRAGMA {pragma}").fetchall()
+            with self.transaction() as transaction:
+                for statement in SCHEMA:
+                    transaction.execute(statement.format(blob="BLOB", serial="INTEGER PRIMARY KEY"))
+        except OSError as exc:
+            raise KeyUnavailableError(
+                f"The keyring {path} cannot be opened: {exc.strerror}.",
+                hint="Create its folder first, writable by the user who runs kvward.",
+            ) from exc
+        except sqlite3.OperationalError as exc:
+            raise KeyringUnavailableError(f"The keyring {path} cannot be opened: {exc}.") from exc
+        except sqlite3.DatabaseError as exc:
+            raise KeyUnavailableError(
+                f"The file {path} is not a keyring: {exc}.",
+                hint="Name another file, or restore it from a backup.",
+            ) from exc
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Begin a transaction that has the file for itself."""
+        with self._lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield _Statements(self._connection)
+                except BaseException:
+                    self._connection.execute("ROLLBACK")
+                    raise
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as exc:
+                raise KeyringUnavailableError(
+                    f"The keyring {self._path} does not answer: {exc}."
+                ) from exc
+
+    def scrub(self) -> None:
+        """Empty the journal, in which deleted rows would remain."""
+        with self._lock:
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except sqlite3.Error as exc:
+                raise KeyringUnavailableError(
+                    f"The journal of the keyring {self._path} cannot be emptied: {exc}."
+                ) from exc
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
