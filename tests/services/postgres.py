@@ -62,9 +62,13 @@ class PostgresServer:
         shipped = Path(package.origin).resolve().parent / "pginstall18"
         if self._account is None or all(_others_enter(at) for at in [shipped, *shipped.parents]):
             return shipped / "bin"
+        # The layout stays: the programs look for their libraries two folders up.
+        copy = folder / "programs" / shipped.parent.name / shipped.name
         for part in ("bin", "lib", "share"):
-            shutil.copytree(shipped / part, folder / "programs" / part)
-        return folder / "programs" / "bin"
+            shutil.copytree(shipped / part, copy / part)
+        libraries = f"{shipped.parent.name}.libs"
+        shutil.copytree(shipped.parents[1] / libraries, copy.parents[1] / libraries)
+        return copy / "bin"
 
     def _initialise(self, programs: Path, folder: Path) -> None:
         password_file = folder / "password"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import itertools
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
