@@ -41,10 +41,17 @@ def open_place(place: Place) -> Database:
     return SqliteDatabase(Path(address)) if kind == "sqlite" else open_postgres(address)
 
 
-def open_keyring(place: Place, clock: Callable[[], float], *, root: RootKey = ROOT) -> Keyring:
-    return Keyring(
-        open_place(place), LocalRoot(root), deployment="d", lifetimes=LIFETIMES, now_unix_s=clock
-    )
+def open_keyring(
+    place: Place, clock: Callable[[], float], *, root: RootKey = ROOT, deployment: str = "d"
+) -> Keyring:
+    database = open_place(place)
+    try:
+        return Keyring(
+            database, LocalRoot(root), deployment=deployment, lifetimes=LIFETIMES, now_unix_s=clock
+        )
+    except BaseException:
+        database.close()
+        raise
 
 
 def scope_id(keyring: Keyring, tenant: str, conversation: bytes = b"c") -> bytes:

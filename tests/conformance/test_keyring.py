@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services.postgres import PostgresServer
 
-from keyrings import LIFETIMES, ROOT, Clock, create_in_process, open_keyring, open_place, owner
+from keyrings import LIFETIMES, ROOT, Clock, create_in_process, open_keyring, owner
 from kvward.errors import (
     EpochRetiredError,
     KeyringUnavailableError,
@@ -38,6 +37,7 @@ from kvward.scope.keyring import (
     verify_receipt,
 )
 from kvward.scope.owner import ScopeOwner
+from services.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")
@@ -262,10 +262,7 @@ def test_a_keyring_of_another_deployment_is_refused(
     keyring: Keyring, place: Any, clock: Clock
 ) -> None:
     with pytest.raises(KeyUnavailableError, match="another deployment"):
-        Keyring(
-            open_place(place), LocalRoot(ROOT), deployment="e", lifetimes=LIFETIMES,
-            now_unix_s=clock,
-        )  # fmt: skip
+        open_keyring(place, clock, deployment="e")
 
 
 def test_a_row_moved_to_another_place_does_not_unwrap(keyring: Keyring) -> None:

@@ -100,12 +100,14 @@ class Room:
 
     Attributes:
         capacity_bytes: Of all tenants together, sealed bytes.
-        share_bytes: Protected share of every tenant. A tenant may use more while there is room;
-            what exceeds its share is the first to go when another tenant, still within its own
-            share, needs room.
+        share_bytes: Protected share of every tenant.
 
-    The shares of all tenants present never exceed the capacity: a tenant for whose share there is
-    no room gets none, its entries may be evicted at any time, and it evicts nobody.
+    What a tenant puts within its share is protected: nobody else's load drops it. While there is
+    room it may put more; that is borrowed, and the first to go when another tenant needs room
+    within its own share. A tenant that is beyond its share drops its own oldest entries.
+
+    Shares never exceed the capacity: a tenant that comes when all room is promised to tenants that
+    are there has no share. It borrows, and takes from nobody but itself.
     """
 
     capacity_bytes: int
