@@ -75,12 +75,16 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One prompt to continue. `cache_salt` is the engine's only notion of a scope."""
+    """One prompt to continue. `cache_salt` is the engine's only notion of a scope.
+
+    `owner_tag` says whose the salt is; without one nothing is kept outside the engine.
+    """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     cache_salt: str | None
+    owner_tag: str | None = None
 
 
 class FinishReason(StrEnum):
@@ -147,6 +151,20 @@ class Engine(Protocol):
         """Stop the thread; every request still open gets an ERROR event."""
 
 
+class DurableBlocks(Protocol):
+    """What one scope has outside the engine's memory. Neither method raises."""
+
+    def load(self, names: Sequence[bytes]) -> list[FloatArray | None]:
+        """Return the content of each block, flat in the order of the pages, None for a miss.
+
+        Args:
+            names: Hashes of whole prefixes, without a scope: that is bound already.
+        """
+
+    def save(self, name: bytes, content: FloatArray) -> None:
+        """Keep a copy of a block's content, (layers, 2, block_tokens, kv_heads, head_dim)."""
+
+
 class Ward(Protocol):
     """Isolation inside the engine: who may read which block of memory. Not thread-safe.
 
@@ -161,11 +179,14 @@ class Ward(Protocol):
         nothing is reused, and is counted.
         """
 
+    def durable(self, cache_salt: str | None, owner_tag: str | None) -> DurableBlocks | None:
+        """Return what the scope has outside the engine; None when nothing is kept for it."""
+
     def grant(self, block_id: int, *, scope: str) -> int:
         """Lease a block to a scope for writing; returns its generation. Ends earlier leases."""
 
-    def commit(self, block_id: int, *, generation: int, name: bytes) -> None:
-        """Say that all layers are written, and with what. Ignored when the lease has ended.
+    def commit(self, block_id: int, *, generation: int, name: bytes) -> bool:
+        """Say that all layers are written, and with what. False when the lease has ended.
 
         Args:
             name: Hash of the block's whole prefix.

@@ -24,6 +24,8 @@ from kvward.lab.pool import BlockPool
 from kvward.lab.sampling import request_random
 from kvward.lab.sequence import HeldBlock, Sequence
 
+_RESTORED_AT_ONCE = 16
+
 
 class BlockMemory:
     """Device pages, prefix index and host tier of one engine.
@@ -62,6 +64,9 @@ class BlockMemory:
         scope = request.cache_salt
         if self._ward is not None:
             scope = self._ward.admit(request.cache_salt)
+        durable = None
+        if self._ward is not None:
+            durable = self._ward.durable(request.cache_salt, request.owner_tag)
         key_scope = scope if self._behaviour.scope_in_key else None
         return Sequence(
             request=request,
@@ -70,6 +75,8 @@ class BlockMemory:
             chain_root=derive_chain_root(manifest_digest=self._manifest_digest, scope=key_scope),
             random=request_random(request.sampling),
             tokens=list(request.prompt_token_ids),
+            durable=durable,
+            content_root=derive_chain_root(manifest_digest=self._manifest_digest, scope=None),
         )
 
     def admit(self, sequence: Sequence, *, headroom: int) -> bool:
@@ -88,6 +95,7 @@ class BlockMemory:
             return False
         sequence.held = hits
         self._restore_from_host(sequence)
+        self._restore_from_store(sequence)
         sequence.num_computed = len(sequence.held) * block_tokens
         sequence.num_published = len(sequence.held)
         if sequence.cached_tokens is None:
@@ -128,7 +136,8 @@ class BlockMemory:
         """Commit the blocks that the last step filled in all layers, and make them findable."""
         full = sequence.num_computed // self._options.block_tokens
         for number in range(sequence.num_published, full):
-            self._commit(sequence, number)
+            if self._commit(sequence, number):
+                self._keep(sequence, number)
             self._make_findable(sequence, number)
         sequence.num_published = max(sequence.num_published, full)
 
@@ -191,11 +200,39 @@ class BlockMemory:
             self._make_findable(sequence, number)
             self._stats["restored_blocks"] += 1
 
-    def _commit(self, sequence: Sequence, number: int) -> None:
-        if self._ward is not None:
-            held = sequence.held[number]
-            name = sequence.block_hash(number, block_tokens=self._options.block_tokens)
-            self._ward.commit(held.block, generation=held.generation, name=name)
+    def _restore_from_store(self, sequence: Sequence) -> None:
+        """Copy further blocks of the prefix from outside the engine, some at a time."""
+        if sequence.durable is None:
+            return
+        block_tokens = self._options.block_tokens
+        reusable = self._num_reusable(sequence)
+        while (begin := len(sequence.held)) < reusable:
+            numbers = range(begin, min(begin + _RESTORED_AT_ONCE, reusable))
+            names = [sequence.content_hash(n, block_tokens=block_tokens) for n in numbers]
+            for number, content in zip(numbers, sequence.durable.load(names), strict=True):
+                if content is None or not self.grow(sequence):
+                    return
+                block = sequence.held[number].block
+                pages = self.pages[:, :, block]
+                pages[:] = content.reshape(pages.shape)
+                self._commit(sequence, number)
+                self._make_findable(sequence, number)
+                self._stats["restored_blocks"] += 1
+                self._stats["opened_blocks"] += 1
+
+    def _keep(self, sequence: Sequence, number: int) -> None:
+        """Keep a block outside the engine, too: it was written under a lease that still holds."""
+        if sequence.durable is not None and self._options.prefix_cache:
+            name = sequence.content_hash(number, block_tokens=self._options.block_tokens)
+            sequence.durable.save(name, self.pages[:, :, sequence.held[number].block])
+
+    def _commit(self, sequence: Sequence, number: int) -> bool:
+        """Commit a block; False when its lease has ended, and with no ward nobody knows better."""
+        if self._ward is None:
+            return True
+        held = sequence.held[number]
+        name = sequence.block_hash(number, block_tokens=self._options.block_tokens)
+        return self._ward.commit(held.block, generation=held.generation, name=name)
 
     def _make_findable(self, sequence: Sequence, number: int) -> None:
         if self._options.prefix_cache:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvward.blocks.chain import derive_chain_link
-from kvward.lab.interface import GenerationRequest, TokenEvent
+from kvward.lab.interface import DurableBlocks, GenerationRequest, TokenEvent
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -30,6 +30,8 @@ class Sequence:
     """One request: its tokens, its blocks, and how far it is computed.
 
     Attributes:
+        durable: What its scope has outside the engine; None when nothing is kept for it.
+        content_root: Where the chain of names without a scope begins, for `durable`.
         scope: Under which its blocks are found; None is a scope of its own.
         tokens: Prompt and generated tokens.
         num_computed: Tokens whose keys and values are in its blocks.
@@ -43,11 +45,14 @@ class Sequence:
     chain_root: bytes
     random: np.random.Generator | None
     tokens: list[int]
+    durable: DurableBlocks | None
+    content_root: bytes
     held: list[HeldBlock] = field(default_factory=list)
     num_computed: int = 0
     num_published: int = 0
     cached_tokens: int | None = None
     _hashes: list[bytes] = field(default_factory=list)
+    _content_hashes: list[bytes] = field(default_factory=list)
 
     @property
     def num_generated(self) -> int:
@@ -61,13 +66,18 @@ class Sequence:
 
     def block_hash(self, number: int, *, block_tokens: int) -> bytes:
         """Return the hash of a full block, computed once."""
-        while len(self._hashes) <= number:
-            begin = len(self._hashes) * block_tokens
-            parent = self._hashes[-1] if self._hashes else self.chain_root
-            self._hashes.append(
-                derive_chain_link(parent, self.tokens[begin : begin + block_tokens])
-            )
-        return self._hashes[number]
+        return self._link(self._hashes, self.chain_root, number, block_tokens)
+
+    def content_hash(self, number: int, *, block_tokens: int) -> bytes:
+        """Return the hash of a full block without its scope, computed once."""
+        return self._link(self._content_hashes, self.content_root, number, block_tokens)
+
+    def _link(self, hashes: list[bytes], root: bytes, number: int, block_tokens: int) -> bytes:
+        while len(hashes) <= number:
+            begin = len(hashes) * block_tokens
+            parent = hashes[-1] if hashes else root
+            hashes.append(derive_chain_link(parent, self.tokens[begin : begin + block_tokens]))
+        return hashes[number]
 
     def iter_leases(self) -> Iterator[tuple[int, int]]:
         """Yield block and generation of everything it relies on."""

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from kvward.blocks.lease import BlockLeases, Refusal
 from kvward.errors import ScopeMismatchError
 from kvward.events import EventSink
+from kvward.lab.interface import DurableBlocks
+from kvward.lab.sealed_tier import SealedTier
 from kvward.scope import TokenKey, verify_token
+from kvward.scope.owner import verify_owner
 
 
 class EngineWard:
@@ -16,10 +19,15 @@ class EngineWard:
 
     Args:
         token_key: Verifies scope tokens. [secret]
-        events: Takes "ward.salt-refused" and "ward.read-refused" with a reason.
+        events: Takes "ward.salt-refused", "ward.owner-refused" and "ward.read-refused" with a
+            reason.
+        tier: Where blocks are kept outside the engine; None keeps none there.
     """
 
-    def __init__(self, token_key: TokenKey, *, events: EventSink) -> None:
+    def __init__(
+        self, token_key: TokenKey, *, events: EventSink, tier: SealedTier | None = None
+    ) -> None:
+        self._tier = tier
         self._token_key = token_key
         self._events = events
         self._leases = BlockLeases()
@@ -33,13 +41,24 @@ class EngineWard:
             return f"random-{secrets.token_hex(16)}"
         return cache_salt or ""
 
+    def durable(self, cache_salt: str | None, owner_tag: str | None) -> DurableBlocks | None:
+        """Return what an authentic scope with an authentic owner has outside the engine."""
+        if self._tier is None or owner_tag is None:
+            return None
+        try:
+            owner = verify_owner(owner_tag, token=cache_salt or "", token_key=self._token_key)
+        except ScopeMismatchError:
+            self._events.emit("ward.owner-refused")
+            return None
+        return self._tier.scope(owner)
+
     def grant(self, block_id: int, *, scope: str) -> int:
         """Lease a block for writing."""
         return self._leases.grant(block_id, scope=scope)
 
-    def commit(self, block_id: int, *, generation: int, name: bytes) -> None:
+    def commit(self, block_id: int, *, generation: int, name: bytes) -> bool:
         """Let readers of the scope reuse a block whose layers are all written."""
-        self._leases.commit(block_id, generation=generation, name=name)
+        return self._leases.commit(block_id, generation=generation, name=name)
 
     def may_reuse(self, block_id: int, *, scope: str, name: bytes) -> int | None:
         """Return the generation to read under, or None after counting the refusal."""

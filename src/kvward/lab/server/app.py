@@ -141,7 +141,9 @@ class _LabApplication:
             )
         sampling = request.sampling(config, room=room)
         stops = request.stops
-        events = self._bridge.generate(tokens, sampling, cache_salt=request.cache_salt)
+        events = self._bridge.generate(
+            tokens, sampling, cache_salt=request.cache_salt, owner_tag=request.owner_tag
+        )
         counted = _Counted(events, len(tokens))
         pieces = iter_pieces(counted.iterate(), self._model.tokenizer, stops=stops)
         answering = _answer_streaming if request.stream else _answer_whole

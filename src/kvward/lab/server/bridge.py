@@ -20,7 +20,12 @@ class Bridge:
         self._woken = False
 
     async def generate(
-        self, prompt: list[int], sampling: SamplingParams, *, cache_salt: str | None
+        self,
+        prompt: list[int],
+        sampling: SamplingParams,
+        *,
+        cache_salt: str | None,
+        owner_tag: str | None,
     ) -> AsyncIterator[TokenEvent]:
         """Yield the events of one new request; leaving early cancels it.
 
@@ -34,6 +39,7 @@ class Bridge:
             prompt_token_ids=tuple(prompt),
             sampling=sampling,
             cache_salt=cache_salt,
+            owner_tag=owner_tag,
         )
 
         def on_event(event: TokenEvent) -> None:  # in the engine's thread

@@ -57,6 +57,12 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
+class TransferParams(msgspec.Struct, kw_only=True):
+    """What an engine is told about state outside it; everything but the tag is ignored."""
+
+    kvward_owner: str | None = None
+
+
 class _Common(msgspec.Struct, kw_only=True):
     model: str
     max_tokens: int | None = None
@@ -70,6 +76,12 @@ class _Common(msgspec.Struct, kw_only=True):
     logit_bias: dict[str, float] | None = None
     ignore_eos: bool = False
     cache_salt: str | None = None
+    kv_transfer_params: TransferParams | None = None
+
+    @property
+    def owner_tag(self) -> str | None:
+        """Return what says whose the salt is."""
+        return None if self.kv_transfer_params is None else self.kv_transfer_params.kvward_owner
 
     def wanted_logprobs(self) -> int | None:
         """Return how many alternatives are wanted; None for no logprobs."""
