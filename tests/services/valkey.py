@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -70,6 +72,23 @@ class ValkeyServer:
         """A client for looking at the server behind the back of what is tested."""
         return self.node.client
 
+    def restart(self) -> None:
+        """Start it again, empty, at the same address, after its process was killed."""
+        self.node.process.kill()
+        self.node.client.close()
+        folder = new_folder(self._stack, "valkey") / "data"
+        self.node = _Node(folder, port=self.node.port, arguments=[*self._arguments])
+        self._stack.callback(self.node.stop)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let it hang, as a machine does that swaps: it listens and does not answer."""
+        os.kill(self.node.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.node.process.pid, signal.SIGCONT)
+
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self.node = started(lambda: self._start(stack))
@@ -132,6 +151,10 @@ class ValkeyCluster:
         slot = int(self.replicas[0].client.cluster("KEYSLOT", key))
         return next(index for index, slots in enumerate(self._slots()) if slot in slots)
 
+    def identity(self, index: int) -> str:
+        """Return the name that one of the first masters has in the cluster."""
+        return _text(self.masters[index].client.cluster("MYID"))
+
     def kill_master(self, index: int) -> None:
         """End one of the first masters at once, by its process id."""
         self.masters[index].process.kill()
@@ -171,8 +194,8 @@ class ValkeyCluster:
         for node, slots in zip(self.masters, self._slots(), strict=True):
             node.client.cluster("ADDSLOTSRANGE", slots.start, slots.stop - 1)
         _wait(lambda: all(self._knows_all(node) for node in self.nodes), _FORM_WITHIN_S, "meeting")
-        for master, replica in zip(self.masters, self.replicas, strict=True):
-            replica.client.cluster("REPLICATE", _text(master.client.cluster("MYID")))
+        for index, replica in enumerate(self.replicas):
+            replica.client.cluster("REPLICATE", self.identity(index))
         _wait(lambda: all(self._is_ready(node) for node in self.nodes), _FORM_WITHIN_S, "forming")
 
     def _knows_all(self, node: _Node) -> bool:
@@ -188,7 +211,8 @@ class ValkeyCluster:
         )
         slots = node.client.execute_command("CLUSTER SLOTS")
         known = len(slots) == len(self.masters) and all(len(slot) == 4 for slot in slots)
-        return synchronised and known
+        serves = node.client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+        return synchronised and known and serves
 
 
 def _wait(is_so: Callable[[], bool], within_s: float, what: str) -> None:
