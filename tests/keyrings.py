@@ -59,7 +59,7 @@ def scope_id(keyring: Keyring, tenant: str, conversation: bytes = b"c") -> bytes
         deployment="d", tenant=tenant, level=SharingLevel.CONVERSATION, subject=conversation,
         epoch=0,
     )  # fmt: skip
-    return ScopeIssuer(keyring, keyring.token_key, deployment="d").scope_id(scope)
+    return ScopeIssuer(keyring, keyring.token_key, epochs=keyring, deployment="d").scope_id(scope)
 
 
 def owner(keyring: Keyring, tenant: str = "a", conversation: bytes = b"c") -> ScopeOwner:

@@ -62,6 +62,7 @@ def write_policy(
             tenants={name: [digest] for name, (_, digest) in keys.items()},
             level=level,
             upstream=upstream,
+        keep=False,
         )
     )
     return {name: key for name, (key, _) in keys.items()}, folder / "policy.toml"

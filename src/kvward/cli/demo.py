@@ -136,6 +136,7 @@ def _stages(out: Path) -> list[_Stage]:
                 tenants={name: [digest] for name, (_, digest) in keys.items()},
                 level=SharingLevel.CONVERSATION,
                 upstream="",
+                keep=False,
             ),
             encoding="utf-8",
         )

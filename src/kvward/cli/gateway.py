@@ -43,8 +43,10 @@ def command() -> None:
     help="http://HOST:PORT or unix:PATH; empty for the lab's own engine.",
 )
 @click.option("--deployment", default="local", show_default=True)
+@click.option("--keep", is_flag=True, help="Keep keys in a keyring and state in a sealed store.")
 def init(
-    folder: Path, tenants: tuple[str, ...], level: str, upstream: str, deployment: str
+    *, folder: Path, tenants: tuple[str, ...], level: str, upstream: str, deployment: str,
+    keep: bool,
 ) -> None:  # fmt: skip
     """Write a policy and a root key to DIR, and print each tenant's API key, once."""
     policy = folder / POLICY_NAME
@@ -60,6 +62,7 @@ def init(
                 tenants={name: [digest] for name, (_, digest) in keys.items()},
                 level=SharingLevel(level),
                 upstream=upstream,
+                keep=keep,
             ),
             encoding="utf-8",
         )

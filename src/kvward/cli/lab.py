@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from kvward.audit.canary.checkpoint import write_canary_model
+from kvward.blocks.layout import BlockLayout
+from kvward.cli.keeping import Kept
 from kvward.cli.listen import listen
 from kvward.errors import ConfigError
 from kvward.events import EventCounter
@@ -21,6 +26,7 @@ from kvward.lab.engine import LabEngine
 from kvward.lab.fetch import cache_folder, fetch_smollm2, find_model
 from kvward.lab.interface import EngineOptions
 from kvward.lab.loading import LoadedModel, load_model
+from kvward.lab.sealed_tier import SealedTier, block_layout
 from kvward.lab.server import create_app
 from kvward.lab.ward import EngineWard
 from kvward.scope import TokenKey
@@ -29,6 +35,7 @@ from kvward.scope.keys import KEY_BYTES
 CANARY = "canary"
 _SWITCH_INTERVAL_S = 0.0005
 _STDIN = 0
+_END_WITHIN_S = 8.0
 
 Callback = TypeVar("Callback", bound=Callable[..., None])
 
@@ -62,6 +69,7 @@ def engine_options(function: Callback) -> Callback:
 @click.option("--uds", type=click.Path(path_type=Path), help="Listen on a Unix socket instead.")
 @click.option("--api-key-env", metavar="NAME", help="Ask for the key in this variable.")
 @click.option("--ward-key-stdin", is_flag=True, hidden=True)
+@click.option("--ward-config", type=click.Path(path_type=Path), hidden=True)
 def serve(
     *,
     model: str,
@@ -74,14 +82,13 @@ def serve(
     uds: Path | None,
     api_key_env: str | None,
     ward_key_stdin: bool,
+    ward_config: Path | None,
 ) -> None:
     """Serve the bare engine: no gateway, everybody is let in, callers choose their salt.
 
     To see what isolation adds, use `kvward serve` instead.
     """
-    ward = None
-    if ward_key_stdin:
-        ward = _ward_from_stdin()
+    token_key = _token_key_from_stdin() if ward_key_stdin else None
     api_keys = None
     if api_key_env is not None:
         key = os.environ.get(api_key_env)
@@ -89,23 +96,28 @@ def serve(
             raise ConfigError(f"The environment variable {api_key_env} is not set.")
         api_keys = frozenset({key})
     loaded = load_named_model(model)
-    engine = LabEngine(
-        loaded.weights,
-        loaded.config,
-        EngineOptions(num_blocks=blocks, host_blocks=host_blocks, prefix_cache=not no_prefix_cache),
-        behaviour=plant_defects(defects, DEFECTS),
-        ward=ward,
-        manifest_digest=loaded.digest,
+    options = EngineOptions(
+        num_blocks=blocks, host_blocks=host_blocks, prefix_cache=not no_prefix_cache
     )
-    app = create_app(engine=engine, model=loaded, api_keys=api_keys)
-    # The engine's thread and the server's loop share one interpreter lock. Handing it over after
-    # half a millisecond, not after five, keeps first tokens from waiting for a whole step.
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    engine.start()
-    try:
-        listen(app, host=host, port=port, uds=uds)
-    finally:
-        engine.stop()
+    layout = block_layout(loaded.config, block_tokens=options.block_tokens)
+    with _open_ward(token_key, ward_config, layout) as ward:
+        engine = LabEngine(
+            loaded.weights,
+            loaded.config,
+            options,
+            behaviour=plant_defects(defects, DEFECTS),
+            ward=ward,
+            manifest_digest=loaded.digest,
+        )
+        app = create_app(engine=engine, model=loaded, api_keys=api_keys)
+        # The engine's thread and the server's loop share one interpreter lock. Handing it over
+        # after half a millisecond, not after five, keeps first tokens from waiting for a step.
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        engine.start()
+        try:
+            listen(app, host=host, port=port, uds=uds)
+        finally:
+            engine.stop()
 
 
 @command.command("defects")
@@ -145,7 +157,28 @@ def load_named_model(name: str) -> LoadedModel:
     return load_model(folder, name=CANARY)
 
 
-def _ward_from_stdin() -> EngineWard:
+@contextlib.contextmanager
+def _open_ward(
+    token_key: TokenKey | None, config: Path | None, layout: BlockLayout
+) -> Iterator[EngineWard | None]:
+    """Make the ward inside the engine, over the store that a policy names, if there is one."""
+    events = EventCounter()
+    if token_key is None:
+        yield None
+    elif config is None:
+        yield EngineWard(token_key, events=events)
+    else:
+        kept = Kept.read(config, overrides={"upstream": "unix:"})
+        with kept.keyring() as keyring:
+            store = kept.sealed_store(keyring, layout, events=events)
+            tier = SealedTier(store, layout, events=events)
+            try:
+                yield EngineWard(token_key, events=events, tier=tier)
+            finally:
+                tier.close()
+
+
+def _token_key_from_stdin() -> TokenKey:
     """Read the token key that the parent writes, and leave when the parent has gone."""
     key = b""
     while len(key) < KEY_BYTES and (part := os.read(_STDIN, KEY_BYTES - len(key))):
@@ -156,7 +189,9 @@ def _ward_from_stdin() -> EngineWard:
     def leave_with_parent() -> None:
         # Not through sys.stdin: its lock, held by a waiting thread, would spoil a normal end.
         os.read(_STDIN, 1)
+        os.kill(os.getpid(), signal.SIGTERM)  # an orderly end: blocks on their way are kept
+        time.sleep(_END_WITHIN_S)
         os._exit(0)
 
     threading.Thread(target=leave_with_parent, daemon=True).start()
-    return EngineWard(TokenKey(key), events=EventCounter())
+    return TokenKey(key)

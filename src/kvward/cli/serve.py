@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from kvward.cli.gateway import LEVELS
+from kvward.cli.keeping import Kept
 from kvward.cli.lab import engine_options
 from kvward.cli.listen import listen
 from kvward.cli.process import ServerProcess
@@ -24,7 +25,7 @@ from kvward.gateway import (
     make_policy,
     read_policy_file,
 )
-from kvward.scope import RootKey, ScopeIssuer, load_root_key
+from kvward.scope import RootKey, ScopeIssuer
 
 
 @click.command("serve")
@@ -72,13 +73,15 @@ def command(
         if config is None:
             setup = _setup_for_one(level, target)
         else:
-            setup = _setup_from_file(config, values | {"upstream": target})
+            setup = stack.enter_context(_setup_from_file(config, target))
         if embedded:
             arguments = ["lab", "serve", "--model", model, "--blocks", str(blocks)]
             arguments += ["--host-blocks", str(host_blocks)]
             arguments += [part for name in defects for part in ("--defect", name)]
             arguments += ["--no-prefix-cache"] if no_prefix_cache else []
             arguments += [] if edge_only else ["--ward-key-stdin"]
+            if setup.policy.store is not None and not edge_only:
+                arguments += ["--ward-config", str(config)]
             secret = b"" if edge_only else setup.issuer.token_key.reveal()
             click.echo(f"Starting the lab engine with {model} …", err=True)
             stack.enter_context(
@@ -95,9 +98,10 @@ class _Setup:
     credential: str | None
 
 
-def _setup_from_file(config: Path, values: Mapping[str, object]) -> _Setup:
-    policy = make_policy(values, source=str(config))
-    root = load_root_key(config.parent / policy.root_key_file)
+@contextlib.contextmanager
+def _setup_from_file(config: Path, upstream: object) -> Iterator[_Setup]:
+    kept = Kept.read(config, overrides={"upstream": upstream})
+    policy = kept.policy
     credential = None
     if policy.upstream_key_env is not None:
         credential = os.environ.get(policy.upstream_key_env)
@@ -106,8 +110,12 @@ def _setup_from_file(config: Path, values: Mapping[str, object]) -> _Setup:
                 f"The environment variable {policy.upstream_key_env} is not set.",
                 hint="The policy says that it holds the engine's own key.",
             )
-    issuer = ScopeIssuer.from_root_key(root, deployment=policy.deployment)
-    return _Setup(policy=policy, issuer=issuer, credential=credential)
+    if policy.keyring is None:
+        issuer = ScopeIssuer.from_root_key(kept.load_root_key(), deployment=policy.deployment)
+        yield _Setup(policy=policy, issuer=issuer, credential=credential)
+        return
+    with kept.keyring() as keyring:
+        yield _Setup(policy=policy, issuer=kept.issuer(keyring), credential=credential)
 
 
 def _setup_for_one(level: str | None, upstream: object) -> _Setup:

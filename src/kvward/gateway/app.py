@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -102,7 +103,10 @@ class _Gateway:
         body, added = None, request_id
         if route.method == "POST":
             content = await self._read_body(receive)
-            body, added = self._rewrite(route, tenant, headers, content, request_id)
+            # In a thread: the keyring may be a database elsewhere.
+            body, added = await asyncio.to_thread(
+                self._rewrite, route, tenant, headers, content, request_id
+            )
         self._events.emit("gateway.forwarded")
         await self._upstream.pass_on(
             route.method,
@@ -129,12 +133,14 @@ class _Gateway:
             parse_body(content, content_type=_single(headers, b"content-type") or b""),
             tenant=tenant,
             level=level,
-            epoch=self._policy.epoch,
+            owner_tags=self._policy.store is not None,
             conversation=_conversation(headers),
             issuer=self._issuer,
             draw=secrets.token_bytes,
         )
-        pseudonym = self._issuer.pseudonym(rewritten.scope).encode()
+        if rewritten.scope is None:
+            self._events.emit("gateway.keyring-out")
+        pseudonym = rewritten.pseudonym.encode()
         return rewritten.body, [*request_id, (PSEUDONYM_HEADER, pseudonym)]
 
     async def _read_body(self, receive: Receive) -> bytes:

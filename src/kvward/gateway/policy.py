@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kvward.errors import ConfigError
+from kvward.gateway.kept import KeyringPolicy, Pkcs11Policy, StorePolicy
 from kvward.terms import SharingLevel
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_EPOCH = 0  # until the keyring can rotate
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,23 +44,27 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         deployment: Name of the installation, part of every scope.
-        root_key_file: Relative to the policy file.
+        root_key_file: Relative to the policy file. Exactly one of the three roots is named.
+        root_key_env: Environment variable with the root key in base64.
+        root_pkcs11: A token that holds the root key.
         upstream: "http://HOST:PORT" or "unix:PATH".
         upstream_key_env: Environment variable with the engine's own credential.
+        keyring: Where keys are kept; None derives them from the root key, and nothing can be
+            rotated, erased or stored.
+        store: Where state is kept outside engines; None keeps none.
     """
 
     deployment: str
-    root_key_file: str
+    root_key_file: str | None = None
+    root_key_env: str | None = None
+    root_pkcs11: Pkcs11Policy | None = None
     upstream: str
     levels: Levels
     tenants: list[TenantPolicy]
     upstream_key_env: str | None = None
     limits: Limits = msgspec.field(default_factory=Limits)
-
-    @property
-    def epoch(self) -> int:
-        """Return the epoch in which tokens are issued."""
-        return _EPOCH
+    keyring: KeyringPolicy | None = None
+    store: StorePolicy | None = None
 
     @property
     def upstream_socket(self) -> Path | None:
@@ -111,6 +115,8 @@ def make_policy(values: Mapping[str, object], *, source: str) -> Policy:
 def _check(policy: Policy, source: str) -> None:
     names = [tenant.name for tenant in policy.tenants]
     digests = [digest for tenant in policy.tenants for digest in tenant.key_sha256]
+    roots = (policy.root_key_file, policy.root_key_env, policy.root_pkcs11)
+    num_roots = sum(root is not None for root in roots)
     upstream = urlsplit(policy.upstream)
     speaks_http = upstream.scheme in {"http", "https"} and bool(upstream.hostname)
     for wrong, message, hint in [
@@ -138,10 +144,40 @@ def _check(policy: Policy, source: str) -> None:
             f"upstream {policy.upstream!r} is neither http://HOST:PORT nor unix:PATH.",
             "Set upstream in the file, or give --upstream URL.",
         ),
+        (
+            num_roots != 1,
+            f"{num_roots} root keys are named.",
+            "Name one of root_key_file, root_key_env and root_pkcs11.",
+        ),
+        (
+            policy.root_pkcs11 is not None and policy.keyring is None,
+            "a root key in a token wraps the keys of a keyring, and there is no [keyring].",
+            "Add a [keyring] section.",
+        ),
+        (
+            policy.store is not None and policy.keyring is None,
+            "there is a [store] and no [keyring].",
+            "Stored state is sealed with keys of the keyring: add a [keyring] section.",
+        ),
         (policy.limits.max_body_bytes < 1, "max_body_bytes is below 1.", None),
     ]:
         if wrong:
             raise ConfigError(f"{source}: {message}", hint=hint)
+
+
+_KEPT = [
+    "",
+    "[keyring]",
+    'database = "sqlite:keyring.db"   # or "postgres:VARIABLE", for several replicas',
+    "cache_s = 30        # what was erased is not served after the longer of cache_s",
+    "request_s = 300     # and request_s",
+    "max_age_s = 86400   # stored state ends then",
+    "",
+    "[store]",
+    'location = "file:store"',
+    "capacity_bytes = 4294967296",
+    "share_bytes = 536870912   # of every tenant; nobody else's load takes it",
+]
 
 
 def render_policy(
@@ -150,12 +186,14 @@ def render_policy(
     tenants: Mapping[str, Sequence[str]],
     level: SharingLevel,
     upstream: str,
+    keep: bool,
 ) -> str:
     """Write a policy file.
 
     Args:
         tenants: For each name the SHA-256 of its keys.
         level: Of both routes; chosen by the operator.
+        keep: Whether keys are kept in a keyring and state in a store, beside the policy.
     """
     lines = [
         "# Policy of the kvward gateway. Everything that decides sharing is stated here.",
@@ -170,6 +208,7 @@ def render_policy(
         f"chat_completions = {_quoted(level.value)}",
         f"completions = {_quoted(level.value)}",
     ]
+    lines += _KEPT if keep else []
     for name, digests in tenants.items():
         keys = ", ".join(_quoted(digest) for digest in digests)
         lines += ["", "[[tenants]]", f"name = {_quoted(name)}", f"key_sha256 = [{keys}]"]

@@ -9,9 +9,12 @@ from typing import Any
 import msgspec
 
 from kvward.canonical import encode
-from kvward.errors import UsageError
+from kvward.errors import KeyringUnavailableError, UsageError
 from kvward.gateway.owned import OWNED_FIELDS, REFUSED_FIELDS
 from kvward.scope import Scope, ScopeIssuer
+from kvward.scope.derive import SCOPE_ID_BYTES
+from kvward.scope.owner import OWNER_FIELD
+from kvward.scope.token import encode_base64url
 from kvward.terms import SharingLevel
 
 Body = dict[str, msgspec.Raw]
@@ -24,10 +27,16 @@ _USER_FIELDS = ("safety_identifier", "user")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A request as the engine may see it, and the scope it runs under."""
+    """A request as the engine may see it, and what it runs under.
+
+    Attributes:
+        pseudonym: Of the scope; names it for an erasure.
+        scope: None when the keyring did not answer, and it runs in a scope of nobody's.
+    """
 
     body: bytes
-    scope: Scope
+    pseudonym: str
+    scope: Scope | None
 
 
 def parse_body(content: bytes, *, content_type: bytes) -> Body:
@@ -55,7 +64,7 @@ def rewrite(
     *,
     tenant: str,
     level: SharingLevel,
-    epoch: int,
+    owner_tags: bool,
     conversation: str | None,
     issuer: ScopeIssuer,
     draw: Callable[[int], bytes],
@@ -65,6 +74,7 @@ def rewrite(
     Args:
         tenant: From the authenticated principal.
         level: From the policy.
+        owner_tags: Whether the engine has a store, and is to be told whose a scope is.
         conversation: Named by the caller, interpreted inside the tenant only. [untrusted]
         draw: Returns that many random bytes.
     Raises:
@@ -73,15 +83,25 @@ def rewrite(
     for name, why in REFUSED_FIELDS.items():
         if name in body and bytes(body[name]).strip() not in _ASKS_FOR_NOTHING:
             raise UsageError(f"{name} is not available here: it {why}.")
-    level, subject = _resolve(
-        body, tenant=tenant, level=level, conversation=conversation, issuer=issuer, draw=draw
-    )
-    scope = Scope(
-        deployment=issuer.deployment, tenant=tenant, level=level, subject=subject, epoch=epoch
-    )
     kept = {name: value for name, value in body.items() if name not in OWNED_FIELDS}
-    kept["cache_salt"] = msgspec.Raw(msgspec.json.encode(issuer.token(scope)))
-    return Rewritten(body=msgspec.json.encode(kept), scope=scope)
+    scope: Scope | None
+    try:
+        level, subject = _resolve(
+            body, tenant=tenant, level=level, conversation=conversation, issuer=issuer, draw=draw
+        )
+        scope = issuer.current(tenant=tenant, level=level, subject=subject)
+        token, pseudonym = issuer.token(scope), issuer.pseudonym(scope)
+        if owner_tags and scope.level is not SharingLevel.REQUEST:
+            tag = issuer.owner_tag(scope, token=token)
+            kept["kv_transfer_params"] = msgspec.Raw(msgspec.json.encode({OWNER_FIELD: tag}))
+    except KeyringUnavailableError:
+        # SECURITY: without the keyring nobody's scope is known, so the request gets one that no
+        # other request has. It costs speed.
+        scope_id = draw(SCOPE_ID_BYTES)
+        token, pseudonym = issuer.detached_token(scope_id), encode_base64url(scope_id)
+        scope = None
+    kept["cache_salt"] = msgspec.Raw(msgspec.json.encode(token))
+    return Rewritten(body=msgspec.json.encode(kept), pseudonym=pseudonym, scope=scope)
 
 
 def _resolve(

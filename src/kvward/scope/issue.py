@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, Self
 
 from kvward.errors import ScopeMismatchError
@@ -20,6 +21,7 @@ from kvward.scope.keys import RootKey, TenantKey, TokenKey
 from kvward.scope.model import Scope
 from kvward.scope.owner import encode_owner_tag
 from kvward.scope.token import encode_base64url, encode_token
+from kvward.terms import SharingLevel
 
 
 class TenantKeys(Protocol):
@@ -34,6 +36,25 @@ class TenantKeys(Protocol):
         Raises:
             KeyUnavailableError: there is no such key, or it has been erased.
         """
+
+
+class EpochSource(Protocol):
+    """Tells under which epoch tokens of a scope are issued."""
+
+    def writing_epoch(self, tenant: str, scope_id: bytes) -> int:
+        """Return the epoch that new state of a scope belongs to.
+
+        Raises:
+            KeyringUnavailableError: The keyring does not answer.
+        """
+
+
+class FirstEpoch:
+    """Implements `EpochSource` where nothing is rotated or erased: always 0."""
+
+    def writing_epoch(self, tenant: str, scope_id: bytes) -> int:  # noqa: ARG002 - the port's
+        """Return 0."""
+        return 0
 
 
 class DerivedTenantKeys:
@@ -63,11 +84,15 @@ class ScopeIssuer:
     Args:
         keys: Port to the tenant keys.
         token_key: The deployment's token key. [secret]
+        epochs: Port to the epochs of scopes.
         deployment: Name of the installation; scopes of another one are refused.
     """
 
-    def __init__(self, keys: TenantKeys, token_key: TokenKey, *, deployment: str) -> None:
+    def __init__(
+        self, keys: TenantKeys, token_key: TokenKey, *, epochs: EpochSource, deployment: str
+    ) -> None:
         self._keys = keys
+        self._epochs = epochs
         self._token_key = token_key
         self._deployment = deployment
 
@@ -75,7 +100,8 @@ class ScopeIssuer:
     def from_root_key(cls, root: RootKey, *, deployment: str) -> Self:
         """Build an issuer whose keys all derive from one root key."""
         keys = DerivedTenantKeys(root, deployment=deployment)
-        return cls(keys, derive_token_key(root, deployment=deployment), deployment=deployment)
+        token_key = derive_token_key(root, deployment=deployment)
+        return cls(keys, token_key, epochs=FirstEpoch(), deployment=deployment)
 
     @property
     def deployment(self) -> str:
@@ -86,6 +112,29 @@ class ScopeIssuer:
     def token_key(self) -> TokenKey:
         """Return the key an engine needs to verify tokens. [secret]"""
         return self._token_key
+
+    def current(self, *, tenant: str, level: SharingLevel, subject: bytes) -> Scope:
+        """Return a scope in the epoch that its new state belongs to.
+
+        Raises:
+            KeyringUnavailableError: The keyring does not answer.
+        """
+        scope = Scope(
+            deployment=self._deployment, tenant=tenant, level=level, subject=subject, epoch=0
+        )
+        if level is SharingLevel.REQUEST:
+            return scope  # ends with its request, and is never stored
+        return replace(scope, epoch=self._epochs.writing_epoch(tenant, self.scope_id(scope)))
+
+    def detached_token(self, scope_id: bytes) -> str:
+        """Return a token for a scope of nobody's: authentic, found by nobody else, never stored.
+
+        For requests that must be served while the keyring does not answer.
+
+        Args:
+            scope_id: 24 random bytes.
+        """
+        return encode_token(self._token_key, scope_id=scope_id, epoch=0)
 
     def token(self, scope: Scope) -> str:
         """Return the scope token, which is the `cache_salt` that an engine receives."""

@@ -25,6 +25,9 @@ from kvward.scope.derive import derive_owner_mac
 from kvward.scope.keys import TokenKey
 from kvward.scope.token import encode_base64url, verify_token
 
+OWNER_FIELD = "kvward_owner"
+"""Name of the tag inside `kv_transfer_params`."""
+
 _TAG = re.compile(r"kwo1\.([A-Za-z0-9_-]{32})\.([A-Za-z0-9_-]{43})", re.ASCII)
 
 

@@ -19,6 +19,7 @@ VALUES = tomllib.loads(
         tenants={"a": [DIGEST], 'b "quoted"': [OTHER_DIGEST]},
         level=SharingLevel.CONVERSATION,
         upstream="http://127.0.0.1:1",
+        keep=False,
     )
 )
 
@@ -117,5 +118,5 @@ def test_generated_key_is_long_and_only_its_hash_is_kept() -> None:
     assert hashlib.sha256(key.encode()).hexdigest() == digest
     assert key != KEY
     assert key not in render_policy(
-        deployment="d", tenants={"a": [digest]}, level=SharingLevel.TENANT, upstream=""
+        deployment="d", tenants={"a": [digest]}, level=SharingLevel.TENANT, upstream="", keep=False
     )

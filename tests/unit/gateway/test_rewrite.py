@@ -30,7 +30,7 @@ def send(
         parse_body(content, content_type=JSON),
         tenant=tenant,
         level=level,
-        epoch=0,
+        owner_tags=False,
         conversation=conversation,
         issuer=ISSUER,
         draw=secrets.token_bytes,

@@ -1,9 +1,9 @@
 """The durable keyring: which keys there are, who wraps whom, and how they end."""
 
-from kvward.scope.keyring.cache import CachedEpochs, CachedKeys
+from kvward.scope.keyring.cache import CachedEpochs, CachedKeys, CachedTenants
 from kvward.scope.keyring.database import Database
 from kvward.scope.keyring.keyring import KeyLifetimes, Keyring
-from kvward.scope.keyring.keys import EpochSource, KeyClient, ScopeKeys
+from kvward.scope.keyring.keys import KeyClient, ScopeKeys
 from kvward.scope.keyring.lifecycle import (
     PendingPurge,
     TenantStatus,
@@ -28,8 +28,8 @@ from kvward.scope.keyring.sqlite import SqliteDatabase
 __all__ = [
     "CachedEpochs",
     "CachedKeys",
+    "CachedTenants",
     "Database",
-    "EpochSource",
     "ErasureReceipt",
     "KeyClient",
     "KeyLifetimes",

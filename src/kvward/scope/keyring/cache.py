@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 
 from cachetools import TTLCache
 
-from kvward.scope.keyring.keys import EpochSource, KeyClient, ScopeKeys
+from kvward.scope.issue import EpochSource, TenantKeys
+from kvward.scope.keyring.keys import KeyClient, ScopeKeys
+from kvward.scope.keys import TenantKey
 from kvward.scope.owner import ScopeOwner
 
 _MAX_ENTRIES = 65536
@@ -74,6 +76,40 @@ class CachedKeys:
         with self._lock:
             self._reading.clear()
             self._writing.clear()
+
+
+class CachedTenants:
+    """Implements `TenantKeys` over another one; ids are pure and not remembered."""
+
+    def __init__(
+        self,
+        tenants: TenantKeys,
+        *,
+        cache_s: float,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tenants = tenants
+        self._lock = threading.Lock()
+        self._clock = monotonic_s
+        self._cache_s = cache_s
+        self._known: TTLCache[str, tuple[float, TenantKey]]
+        self._known = TTLCache(_MAX_ENTRIES, cache_s, timer=monotonic_s)
+
+    def tenant_id(self, tenant: str) -> bytes:
+        """Return the pseudonym of a tenant, 24 bytes."""
+        return self._tenants.tenant_id(tenant)
+
+    def tenant_key(self, tenant: str) -> TenantKey:
+        """Return the key of a tenant."""
+        asked = self._clock()
+        with self._lock:
+            remembered = self._known.get(tenant)
+        if remembered is not None and asked < remembered[0]:
+            return remembered[1]
+        key = self._tenants.tenant_key(tenant)
+        with self._lock:
+            self._known[tenant] = (asked + self._cache_s, key)
+        return key
 
 
 class CachedEpochs:

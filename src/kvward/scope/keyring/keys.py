@@ -52,14 +52,3 @@ class KeyClient(Protocol):
             KeyUnavailableError: The tenant was erased, or a row does not unwrap.
             KeyringUnavailableError: The keyring does not answer.
         """
-
-
-class EpochSource(Protocol):
-    """Tells the gateway under which epoch tokens of a scope are issued."""
-
-    def writing_epoch(self, tenant: str, scope_id: bytes) -> int:
-        """Return the epoch that new state of a scope belongs to.
-
-        Raises:
-            KeyringUnavailableError: The keyring does not answer.
-        """

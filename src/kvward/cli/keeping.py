@@ -1,0 +1,213 @@
+"""Open what a policy says is kept: root key, keyring, store. Shared by several commands."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kvward.blocks.layout import BlockLayout
+from kvward.errors import ConfigError
+from kvward.events import EventSink
+from kvward.gateway import KeyringPolicy, Policy, StorePolicy, make_policy, read_policy_file
+from kvward.scope import RootKey, ScopeIssuer, load_root_key
+from kvward.scope.keyring import (
+    CachedEpochs,
+    CachedKeys,
+    CachedTenants,
+    Database,
+    KeyLifetimes,
+    Keyring,
+    LocalRoot,
+    Root,
+    SqliteDatabase,
+    load_root_key_from_environment,
+)
+from kvward.store import Backend, Room, SealedStore, StoreLimits
+
+_THREADS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A policy and where it lies.
+
+    Attributes:
+        folder: What relative paths in the policy are relative to.
+    """
+
+    policy: Policy
+    folder: Path
+
+    @classmethod
+    def read(cls, path: Path, *, overrides: Mapping[str, object]) -> Kept:
+        """Read a policy file.
+
+        Args:
+            overrides: Values that the command line puts in place of the file's.
+        """
+        values = {**read_policy_file(path), **overrides}
+        return cls(policy=make_policy(values, source=str(path)), folder=path.parent)
+
+    @property
+    def keyring_policy(self) -> KeyringPolicy:
+        """Return the section of the keyring.
+
+        Raises:
+            ConfigError: The policy has none.
+        """
+        if self.policy.keyring is None:
+            raise ConfigError(
+                "The policy has no [keyring], so there are no keys to work with.",
+                hint='Add one, with database = "sqlite:keyring.db", cache_s, request_s and '
+                "max_age_s.",
+            )
+        return self.policy.keyring
+
+    @property
+    def store_policy(self) -> StorePolicy:
+        """Return the section of the store.
+
+        Raises:
+            ConfigError: The policy has none.
+        """
+        if self.policy.store is None:
+            raise ConfigError(
+                "The policy has no [store], so no state is kept outside engines.",
+                hint='Add one, with location = "file:store", capacity_bytes and share_bytes.',
+            )
+        return self.policy.store
+
+    def load_root(self) -> Root:
+        """Load the root that the policy names."""
+        policy = self.policy
+        if policy.root_pkcs11 is not None:
+            from kvward.scope.keyring.pkcs11 import Pkcs11Root
+
+            return Pkcs11Root.from_settings(
+                module=policy.root_pkcs11.module,
+                token_label=policy.root_pkcs11.token_label,
+                key_label=policy.root_pkcs11.key_label,
+                pin=_environment(policy.root_pkcs11.pin_env),
+            )
+        return LocalRoot(self.load_root_key())
+
+    def load_root_key(self) -> RootKey:
+        """Load the root key that the policy names, where this process may hold it."""
+        if self.policy.root_key_env is not None:
+            return load_root_key_from_environment(self.policy.root_key_env)
+        return load_root_key(self.folder / (self.policy.root_key_file or ""))
+
+    @contextmanager
+    def keyring(self, *, now_unix_s: Callable[[], float] = time.time) -> Iterator[Keyring]:
+        """Open the keyring for as long as the block runs."""
+        section = self.keyring_policy
+        root = self.load_root()
+        database = self._database(section)
+        try:
+            yield Keyring(
+                database,
+                root,
+                deployment=self.policy.deployment,
+                lifetimes=KeyLifetimes(
+                    cache_s=section.cache_s,
+                    request_s=section.request_s,
+                    max_age_s=section.max_age_s,
+                ),
+                now_unix_s=now_unix_s,
+            )
+        finally:
+            database.close()
+
+    def issuer(self, keyring: Keyring) -> ScopeIssuer:
+        """Return the gateway's issuer over a keyring, with bounded memory of what it says."""
+        cache_s = keyring.lifetimes.cache_s
+        return ScopeIssuer(
+            CachedTenants(keyring, cache_s=cache_s),
+            keyring.token_key,
+            epochs=CachedEpochs(keyring, cache_s=cache_s),
+            deployment=self.policy.deployment,
+        )
+
+    def backend(self) -> Backend:
+        """Open the backend of the store."""
+        return open_backend(self.store_policy, self.folder)
+
+    def sealed_store(
+        self, keyring: Keyring, layout: BlockLayout, *, events: EventSink
+    ) -> SealedStore:
+        """Return the store of sealed state for blocks of a layout."""
+        section = self.store_policy
+        return SealedStore(
+            self.backend(),
+            CachedKeys(keyring, cache_s=keyring.lifetimes.cache_s),
+            layout=layout,
+            limits=StoreLimits(
+                max_age_s=keyring.lifetimes.max_age_s,
+                clock_skew_s=section.clock_skew_s,
+                retry_after_s=section.retry_after_s,
+            ),
+            events=events,
+            executor=ThreadPoolExecutor(_THREADS, thread_name_prefix="seal"),
+        )
+
+    def _database(self, section: KeyringPolicy) -> Database:
+        kind, _, place = section.database.partition(":")
+        if kind == "sqlite" and place:
+            return SqliteDatabase(self.folder / place)
+        if kind == "postgres" and place:
+            from kvward.scope.keyring.postgres import PostgresDatabase
+
+            return PostgresDatabase(_environment(place), timeout_s=section.timeout_s)
+        raise ConfigError(
+            f"The keyring database {section.database!r} is not understood.",
+            hint='Use "sqlite:FILE" or "postgres:VARIABLE".',
+        )
+
+
+def open_backend(section: StorePolicy, folder: Path) -> Backend:
+    """Open the backend that a policy names.
+
+    Raises:
+        ConfigError: The location is not understood, or the room is not possible.
+    """
+    try:
+        room = Room(capacity_bytes=section.capacity_bytes, share_bytes=section.share_bytes)
+    except ValueError as exc:
+        raise ConfigError(f"The room of the store is not possible: {exc}") from exc
+    location = urlsplit(section.location)
+    match location.scheme:
+        case "memory":
+            from kvward.store.backends.memory import MemoryBackend
+
+            return MemoryBackend(room)
+        case "file" if location.path:
+            from kvward.store.backends.filesystem import Durability, FilesystemBackend
+
+            try:
+                durability = Durability(section.durability)
+            except ValueError:
+                raise ConfigError(
+                    f"The durability {section.durability!r} is not understood.",
+                    hint="Use none, data or full.",
+                ) from None
+            return FilesystemBackend(folder / location.path, room, durability=durability)
+    raise ConfigError(
+        f"The store {section.location!r} is not understood.",
+        hint="Use memory:, file:FOLDER, valkey://HOST:PORT, valkey-cluster://HOST:PORT or "
+        "s3://BUCKET/PREFIX.",
+    )
+
+
+def _environment(variable: str) -> str:
+    value = os.environ.get(variable)
+    if not value:
+        raise ConfigError(
+            f"The environment variable {variable} is not set.", hint="The policy names it."
+        )
+    return value
