@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from kvward.cli.audit import audit_with_progress
 from kvward.cli.auditing import PAGE_NAME, REPORT_NAME, AuditRequest
 from kvward.cli.gateway import POLICY_NAME
 from kvward.cli.process import ServerProcess
+from kvward.cli.restart import Reuse, ask_after, ask_before
 from kvward.errors import ConfigError
 from kvward.gateway import generate_api_key, render_policy
 from kvward.lab.defects import DEFECTS
@@ -44,6 +46,7 @@ class _Stage:
     note: str
     arguments: list[str]
     keys: Mapping[str, str]
+    restarted: bool
 
 
 @click.command("demo")
@@ -64,7 +67,8 @@ def command(*, out: Path, seed: int | None) -> int:  # fmt: skip
     began = time.monotonic()
     chosen = secrets.randbits(31) if seed is None else seed
     reports = []
-    for stage in _stages(out):
+    stages = _stages(out)
+    for stage in stages:
         click.echo(f"\n{stage.title}: {stage.note}", err=True)
         with ServerProcess(stage.arguments, log=out / stage.name / "server.log") as server:
             request = AuditRequest(
@@ -82,19 +86,29 @@ def command(*, out: Path, seed: int | None) -> int:  # fmt: skip
                 note=stage.note,
             )
             result = audit_with_progress(request, folder=out / stage.name)
+            if stage.restarted:
+                ask_before(server.url, stage.keys, seed=chosen)
         if result is None:
             continue
         report = result[0]
         (out / stage.name / REPORT_NAME).write_bytes(report.to_json())
         click.echo(render_text(report) + "\n")
         reports.append(report)
-    page = render_html(reports, heading=_HEADING, introduction=_INTRODUCTION)
+    reuse = _restart(out, stages[-1], seed=chosen)
+    told = (
+        f"After the audit the warded engine was stopped and started again over its sealed store. "
+        f"Of a prompt of {reuse.prompt_tokens} tokens asked before, its owner had {reuse.owner} "
+        f"reused, another conversation of the same tenant {reuse.other_conversation}, and "
+        f"another tenant {reuse.other_tenant}."
+    )
+    page = render_html(reports, heading=_HEADING, introduction=f"{_INTRODUCTION} {told}")
     (out / PAGE_NAME).write_text(page, encoding="utf-8")
-    complaints = demo_complaints(leaking=reports[0], warded=reports[1])
+    complaints = demo_complaints(leaking=reports[0], warded=reports[1]) + reuse.complaints()
     for complaint in complaints:
         click.echo(f"The demo did not show what it should: {complaint}")
     if not complaints:
         click.echo(_summary(*reports))
+        click.echo(told)
     click.echo(f"Report: {out / PAGE_NAME}   ({time.monotonic() - began:.0f} s)")
     return ExitCode.INCONCLUSIVE if complaints else ExitCode.NOT_OBSERVED
 
@@ -127,8 +141,9 @@ def _stages(out: Path) -> list[_Stage]:
     folder = out / "ward"
     policy, root = folder / POLICY_NAME, folder / "root.key"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        root.unlink(missing_ok=True)  # of an earlier demo; nothing was stored under it
+        # Whatever an earlier demo stored there was sealed under a key that goes with it.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         create_root_key(root)
         policy.write_text(
             render_policy(
@@ -136,7 +151,7 @@ def _stages(out: Path) -> list[_Stage]:
                 tenants={name: [digest] for name, (_, digest) in keys.items()},
                 level=SharingLevel.CONVERSATION,
                 upstream="",
-                keep=False,
+                keep=True,
             ),
             encoding="utf-8",
         )
@@ -152,15 +167,24 @@ def _stages(out: Path) -> list[_Stage]:
             note=f"the bare engine with {', '.join(DEFECTS)}.",
             arguments=["lab", "serve", *defects],
             keys=given,
+            restarted=False,
         ),
         _Stage(
             name="warded",
             title="Behind the ward",
-            note="the same engine and defects; gateway in front, leases on its blocks.",
+            note="the same engine and defects; gateway, leases on its blocks, a sealed store.",
             arguments=["serve", "--config", str(policy), *defects],
             keys=given,
+            restarted=True,
         ),
     ]
+
+
+def _restart(out: Path, stage: _Stage, *, seed: int) -> Reuse:
+    """Start the last engine once more and ask what its predecessor's state is good for."""
+    click.echo(f"\n{stage.title}, after a restart: the same store, a new engine.", err=True)
+    with ServerProcess(stage.arguments, log=out / stage.name / "restarted.log") as server:
+        return ask_after(server.url, stage.keys, seed=seed)
 
 
 def _summary(leaking: AuditReport, warded: AuditReport) -> str:

@@ -12,9 +12,12 @@ import click
 from kvward import __version__
 from kvward.errors import (
     AuditError,
+    BackendUnavailableError,
     IsolationError,
+    KeyringUnavailableError,
     KvwardError,
     OpenError,
+    ReceiptError,
     TargetRefusedError,
     TargetUnreachableError,
 )
@@ -25,8 +28,10 @@ COMMANDS = {
     "canary-model": ("kvward.cli.canary_model", "Write the canary checkpoint to a folder."),
     "demo": ("kvward.cli.demo", "Audit a leaking engine, then the same one behind the ward."),
     "gateway": ("kvward.cli.gateway", "Prepare the gateway: keys, tenants, configuration."),
+    "keys": ("kvward.cli.keys", "The durable keyring: rotate, erase with receipt, collect."),
     "lab": ("kvward.cli.lab", "The laboratory engine: serve it, break it, fetch a model."),
     "serve": ("kvward.cli.serve", "Run the gateway, in front of an engine or the lab's own."),
+    "store": ("kvward.cli.store", "The store of sealed state: statistics, purge, sweep."),
 }
 
 
@@ -76,13 +81,13 @@ def cli() -> None:
 def exit_code_of(error: KvwardError) -> ExitCode:
     """Map an error to the exit code of the command that met it."""
     match error:
-        case TargetUnreachableError():
+        case TargetUnreachableError() | BackendUnavailableError() | KeyringUnavailableError():
             return ExitCode.UNREACHABLE
         case TargetRefusedError():
             return ExitCode.USAGE
         case AuditError() | IsolationError():
             return ExitCode.INCONCLUSIVE
-        case OpenError():
+        case OpenError() | ReceiptError():
             return ExitCode.EVIDENCE
         case _:
             return ExitCode.USAGE

@@ -1,0 +1,106 @@
+"""`kvward store`: what lies in a store of sealed state, and what goes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import click
+
+from kvward.cli.keeping import Kept
+from kvward.cli.keys import purge_pending
+from kvward.errors import KeyUnavailableError, UsageError
+from kvward.scope.derive import derive_tenant_bucket
+from kvward.scope.keyring import Keyring
+from kvward.store import Bucket
+
+_CONFIG = click.option(
+    "--config",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Policy with a [store]; see `kvward gateway init --keep`.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+
+
+@runtime_checkable
+class _Sweeping(Protocol):
+    def sweep(self) -> int: ...
+
+
+@click.group("store")
+def command() -> None:
+    """The store of sealed state: statistics, purge, sweep."""
+
+
+@command.command("stats")
+@_CONFIG
+@_JSON
+def stats(*, config: Path, as_json: bool) -> None:
+    """Show entries and bytes of every tenant bucket, by pseudonym.
+
+    Whoever owns the store sees the same: how entries are grouped, how many, how large, when. Not
+    whose they are, nor of what.
+    """
+    kept = Kept.read(config, overrides={})
+    backend = kept.backend()
+    rows = {bucket.hex(): asdict(usage) for bucket, usage in backend.stats().items()}
+    value = {"capabilities": asdict(backend.capabilities), "buckets": rows}
+    if as_json:
+        click.echo(json.dumps(value, indent=2))
+        return
+    for name, able in asdict(backend.capabilities).items():
+        click.echo(f"{name.replace('_', ' '):26} {'yes' if able else 'no'}")
+    for bucket, usage in rows.items():
+        click.echo(
+            f"{bucket} {usage['num_entries']} entries, {usage['num_bytes']} bytes, "
+            f"{usage['evicted_entries']} evicted"
+        )
+    if not rows:
+        click.echo("The store is empty.")
+
+
+@command.command("purge")
+@_CONFIG
+@click.option("--tenant", metavar="NAME", help="Forget all entries of a tenant; keys remain.")
+@click.option("--pending", is_flag=True, help="Forget what was erased and is still pending.")
+@_JSON
+def purge(*, config: Path, tenant: str | None, pending: bool, as_json: bool) -> None:
+    """Forget stored state. It is computed anew; to end it for good, use `kvward keys erase`."""
+    if pending == (tenant is not None):
+        raise UsageError("Say either --tenant NAME or --pending.")
+    kept = Kept.read(config, overrides={})
+    backend = kept.backend()
+    with kept.keyring() as keyring:
+        if tenant is None:
+            purged = purge_pending(keyring, backend)
+        else:
+            bucket = Bucket(tenant=_bucket_of(keyring, tenant), scope=None)
+            purged = backend.purge(bucket)
+    click.echo(json.dumps({"purged": purged}) if as_json else f"Purged {purged} entries.")
+
+
+@command.command("sweep")
+@_CONFIG
+@_JSON
+def sweep(*, config: Path, as_json: bool) -> None:
+    """Forget entries past their time, where the backend does not do it by itself."""
+    backend = Kept.read(config, overrides={}).backend()
+    swept = 0
+    if isinstance(backend, _Sweeping):
+        while count := backend.sweep():
+            swept += count
+    click.echo(json.dumps({"swept": swept}) if as_json else f"Swept {swept} entries.")
+
+
+def _bucket_of(keyring: Keyring, tenant: str) -> bytes:
+    with keyring.database.transaction() as transaction:
+        row = keyring.find_tenant(transaction, keyring.tenant_id(tenant))
+    if row is None:
+        raise KeyUnavailableError(
+            f"The tenant {tenant!r} has no key in this keyring.",
+            hint="It never stored anything, was erased already, or is spelled another way.",
+        )
+    return derive_tenant_bucket(row.key)
