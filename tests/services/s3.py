@@ -82,6 +82,7 @@ class S3Server:
                 "-s3.port.iceberg=0",
                 "-s3.port.lance=0",
                 "-s3.iam=false",
+                "-s3.autoCreateBucket=false",
                 "-webdav=false",
                 "-admin.ui=false",
                 "-master.telemetry=false",
@@ -96,7 +97,7 @@ class S3Server:
         # The first write takes longest: once it was taken, the others are.
         try:
             self.store.put("ready", b"")
-        except obstore.exceptions.BaseError:
+        except (obstore.exceptions.BaseError, FileNotFoundError):  # no bucket yet
             return False
         self.store.delete("ready")
         return True
