@@ -13,6 +13,7 @@ after the other without being emptied.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -319,9 +320,12 @@ class BackendConformance:
                 byte = bytes([mark + turn])
                 backend.put_many([entry(n, byte * (20_000 + byte[0]), clock) for n in names])
 
+        written = threading.Event()
+
         def check(backend: Backend) -> int:
-            num_seen = 0
-            for _ in range(40):
+            num_seen, last = 0, False
+            while not last:
+                last = written.is_set()  # once more after the last write: that one is seen
                 for data in backend.get_many(names):
                     if data is not None:
                         value = bytes(data)
@@ -332,8 +336,11 @@ class BackendConformance:
         with ThreadPoolExecutor(4) as threads:
             writers = [threads.submit(write, one, 0), threads.submit(write, other, 100)]
             readers = [threads.submit(check, one), threads.submit(check, other)]
-            for writer in writers:
-                writer.result()
+            try:
+                for writer in writers:
+                    writer.result()
+            finally:
+                written.set()
             assert sum(reader.result() for reader in readers) > 0
 
     def test_usage_is_exact_after_many_at_once(self, opened: Opener, clock: Clock) -> None:
