@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from kvward.blocks.layout import BlockLayout
+from kvward.cli.backends import open_backend
 from kvward.errors import ConfigError
 from kvward.events import EventSink
 from kvward.gateway import KeyringPolicy, Policy, StorePolicy, make_policy, read_policy_file
@@ -28,7 +28,7 @@ from kvward.scope.keyring import (
     SqliteDatabase,
     load_root_key_from_environment,
 )
-from kvward.store import Backend, Room, SealedStore, StoreLimits
+from kvward.store import Backend, SealedStore, StoreLimits
 
 _THREADS = 2
 
@@ -93,7 +93,7 @@ class Kept:
                 module=policy.root_pkcs11.module,
                 token_label=policy.root_pkcs11.token_label,
                 key_label=policy.root_pkcs11.key_label,
-                pin=_environment(policy.root_pkcs11.pin_env),
+                pin=from_environment(policy.root_pkcs11.pin_env),
             )
         return LocalRoot(self.load_root_key())
 
@@ -163,48 +163,14 @@ class Kept:
         if kind == "postgres" and place:
             from kvward.scope.keyring.postgres import PostgresDatabase
 
-            return PostgresDatabase(_environment(place), timeout_s=section.timeout_s)
+            return PostgresDatabase(from_environment(place), timeout_s=section.timeout_s)
         raise ConfigError(
             f"The keyring database {section.database!r} is not understood.",
             hint='Use "sqlite:FILE" or "postgres:VARIABLE".',
         )
 
 
-def open_backend(section: StorePolicy, folder: Path) -> Backend:
-    """Open the backend that a policy names.
-
-    Raises:
-        ConfigError: The location is not understood, or the room is not possible.
-    """
-    try:
-        room = Room(capacity_bytes=section.capacity_bytes, share_bytes=section.share_bytes)
-    except ValueError as exc:
-        raise ConfigError(f"The room of the store is not possible: {exc}") from exc
-    location = urlsplit(section.location)
-    match location.scheme:
-        case "memory":
-            from kvward.store.backends.memory import MemoryBackend
-
-            return MemoryBackend(room)
-        case "file" if location.path:
-            from kvward.store.backends.filesystem import Durability, FilesystemBackend
-
-            try:
-                durability = Durability(section.durability)
-            except ValueError:
-                raise ConfigError(
-                    f"The durability {section.durability!r} is not understood.",
-                    hint="Use none, data or full.",
-                ) from None
-            return FilesystemBackend(folder / location.path, room, durability=durability)
-    raise ConfigError(
-        f"The store {section.location!r} is not understood.",
-        hint="Use memory:, file:FOLDER, valkey://HOST:PORT, valkey-cluster://HOST:PORT or "
-        "s3://BUCKET/PREFIX.",
-    )
-
-
-def _environment(variable: str) -> str:
+def from_environment(variable: str) -> str:
     value = os.environ.get(variable)
     if not value:
         raise ConfigError(

@@ -45,12 +45,15 @@ class StorePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         location: "memory:", "file:FOLDER" (relative to the policy file), "valkey://HOST:PORT",
-            "valkey-cluster://HOST:PORT" or "s3://BUCKET/PREFIX".
+            "valkey-cluster://HOST:PORT", "s3://BUCKET/PREFIX?region=REGION", or "env:VARIABLE"
+            with one of them.
         capacity_bytes: Of all tenants together.
         share_bytes: What every tenant is protected in.
         durability: "none", "data" or "full": what a file store flushes.
         clock_skew_s: How far the clocks of replicas may differ.
         retry_after_s: How long a store that did not answer is left alone.
+        timeout_s: Longest wait for a store on the network.
+        server_never_evicts: Vouch for a Valkey server that does not tell its eviction policy.
     """
 
     location: str
@@ -59,3 +62,5 @@ class StorePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     durability: str = "none"
     clock_skew_s: int = 5
     retry_after_s: float = 1.0
+    timeout_s: float = 1.0
+    server_never_evicts: bool = False
