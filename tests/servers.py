@@ -51,6 +51,7 @@ def write_policy(
     upstream: str = "",
     level: SharingLevel = SharingLevel.CONVERSATION,
     tenants: tuple[str, ...] = ("a", "b"),
+    keep: bool = False,
 ) -> tuple[dict[str, str], Path]:
     """Write a policy and a root key; returns each tenant's API key and the policy's path."""
     keys = {name: generate_api_key() for name in tenants}
@@ -62,7 +63,7 @@ def write_policy(
             tenants={name: [digest] for name, (_, digest) in keys.items()},
             level=level,
             upstream=upstream,
-        keep=False,
+            keep=keep,
         )
     )
     return {name: key for name, (key, _) in keys.items()}, folder / "policy.toml"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from kvward.scope.keyring import (
 from kvward.store import Backend, SealedStore, StoreLimits
 
 _THREADS = 2
+_EMBEDDED = "unix:engine.sock"  # where nobody listens: commands on keys and stores ask no engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +46,14 @@ class Kept:
     folder: Path
 
     @classmethod
-    def read(cls, path: Path, *, overrides: Mapping[str, object]) -> Kept:
+    def read(cls, path: Path, *, upstream: object = None) -> Kept:
         """Read a policy file.
 
         Args:
-            overrides: Values that the command line puts in place of the file's.
+            upstream: In place of the file's, which may be empty: then it is the lab's engine.
         """
-        values = {**read_policy_file(path), **overrides}
+        values = read_policy_file(path)
+        values["upstream"] = upstream or values.get("upstream") or _EMBEDDED
         return cls(policy=make_policy(values, source=str(path)), folder=path.parent)
 
     @property

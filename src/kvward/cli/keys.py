@@ -51,7 +51,7 @@ def command() -> None:
 @_JSON
 def status(*, config: Path, as_json: bool) -> None:
     """Show every tenant's epochs and how far a rotation has drained."""
-    kept = Kept.read(config, overrides={})
+    kept = Kept.read(config)
     with kept.keyring() as keyring:
         names = {keyring.tenant_id(tenant.name): tenant.name for tenant in kept.policy.tenants}
         rows = [
@@ -90,7 +90,7 @@ def status(*, config: Path, as_json: bool) -> None:
 @_JSON
 def rotate_keys(*, config: Path, tenant: str, retire_old: bool, as_json: bool) -> None:
     """Begin a new epoch of a tenant: write new, read old until it has drained."""
-    with Kept.read(config, overrides={}).keyring() as keyring:
+    with Kept.read(config).keyring() as keyring:
         epoch = rotate(keyring, tenant, retire_old=retire_old)
         bound = keyring.lifetimes.cache_s
     if as_json:
@@ -123,7 +123,7 @@ def erase(
     """Destroy the keys of a conversation or of a tenant, and print the signed receipt."""
     if whole == (conversation is not None):
         raise UsageError("Say either --conversation PSEUDONYM or --all.")
-    kept = Kept.read(config, overrides={})
+    kept = Kept.read(config)
     with kept.keyring() as keyring:
         if conversation is None:
             done = erase_tenant(keyring, tenant)
@@ -155,7 +155,7 @@ def erase(
 @_JSON
 def collect_keys(*, config: Path, as_json: bool) -> None:
     """Destroy keys that nothing needs any more, and finish pending purges. Run it daily."""
-    kept = Kept.read(config, overrides={})
+    kept = Kept.read(config)
     with kept.keyring() as keyring:
         destroyed = collect(keyring)
         purged = 0
@@ -180,7 +180,7 @@ def collect_keys(*, config: Path, as_json: bool) -> None:
 )
 def reroot_keys(*, config: Path, new_root_key_file: Path) -> None:
     """Wrap everything under another root key; then name it in the policy and restart."""
-    with Kept.read(config, overrides={}).keyring() as keyring:
+    with Kept.read(config).keyring() as keyring:
         count = reroot(keyring, LocalRoot(load_root_key(new_root_key_file)))
     click.echo(
         f"Wrapped {count} keys anew. Name {new_root_key_file} in the policy, restart gateways "

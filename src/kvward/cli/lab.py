@@ -168,7 +168,7 @@ def _open_ward(
     elif config is None:
         yield EngineWard(token_key, events=events)
     else:
-        kept = Kept.read(config, overrides={"upstream": "unix:"})
+        kept = Kept.read(config)
         with kept.keyring() as keyring:
             store = kept.sealed_store(keyring, layout, events=events)
             tier = SealedTier(store, layout, events=events)

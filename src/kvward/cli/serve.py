@@ -100,7 +100,7 @@ class _Setup:
 
 @contextlib.contextmanager
 def _setup_from_file(config: Path, upstream: object) -> Iterator[_Setup]:
-    kept = Kept.read(config, overrides={"upstream": upstream})
+    kept = Kept.read(config, upstream=upstream)
     policy = kept.policy
     credential = None
     if policy.upstream_key_env is not None:

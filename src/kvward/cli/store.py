@@ -44,7 +44,7 @@ def stats(*, config: Path, as_json: bool) -> None:
     Whoever owns the store sees the same: how entries are grouped, how many, how large, when. Not
     whose they are, nor of what.
     """
-    kept = Kept.read(config, overrides={})
+    kept = Kept.read(config)
     backend = kept.backend()
     rows = {bucket.hex(): asdict(usage) for bucket, usage in backend.stats().items()}
     value = {"capabilities": asdict(backend.capabilities), "buckets": rows}
@@ -71,7 +71,7 @@ def purge(*, config: Path, tenant: str | None, pending: bool, as_json: bool) -> 
     """Forget stored state. It is computed anew; to end it for good, use `kvward keys erase`."""
     if pending == (tenant is not None):
         raise UsageError("Say either --tenant NAME or --pending.")
-    kept = Kept.read(config, overrides={})
+    kept = Kept.read(config)
     backend = kept.backend()
     with kept.keyring() as keyring:
         if tenant is None:
@@ -87,7 +87,7 @@ def purge(*, config: Path, tenant: str | None, pending: bool, as_json: bool) -> 
 @_JSON
 def sweep(*, config: Path, as_json: bool) -> None:
     """Forget entries past their time, where the backend does not do it by itself."""
-    backend = Kept.read(config, overrides={}).backend()
+    backend = Kept.read(config).backend()
     swept = 0
     if isinstance(backend, _Sweeping):
         while count := backend.sweep():
