@@ -17,6 +17,7 @@ class Figure:
     Attributes:
         baseline: Measured in the same run, in the same unit; None where nothing compares.
         bar: What `ratio` (or the value, without a baseline) has to reach; None for reading only.
+        at_most: The bar is one not to exceed.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Figure:
     unit: str
     baseline: float | None = None
     bar: float | None = None
+    at_most: bool = False
 
     @property
     def ratio(self) -> float | None:
@@ -33,7 +35,8 @@ class Figure:
     def ok(self) -> bool:
         if self.bar is None:
             return True
-        return (self.value if self.ratio is None else self.ratio) >= self.bar
+        reached = self.value if self.ratio is None else self.ratio
+        return reached <= self.bar if self.at_most else reached >= self.bar
 
 
 def publish(name: str, figures: Sequence[Figure]) -> int:
@@ -44,7 +47,7 @@ def publish(name: str, figures: Sequence[Figure]) -> int:
         columns = [figure.baseline, figure.ratio, figure.bar]
         shown = ["" if c is None else f"{c:,.3g}" if c < 100 else f"{c:,.0f}" for c in columns]
         value = f"{figure.value:,.0f}" if figure.value >= 100 else f"{figure.value:,.3g}"
-        flag = "" if figure.ok else "  BELOW THE BAR"
+        flag = "" if figure.ok else "  MISSES THE BAR"
         print(
             f"{figure.name:{width}}  {value:>12} {figure.unit:12} {shown[0]:>12} "
             f"{shown[1]:>7} {shown[2]:>7}{flag}"
