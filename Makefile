@@ -6,7 +6,7 @@ ENGINES := .venv-engines
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint format bench bench-lab bench-audit soak test-engines lock vectors clean
+.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store soak test-engines lock vectors clean
 
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
@@ -50,9 +50,9 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-lab bench-audit
+bench: bench-lab bench-audit bench-seal bench-store
 
-bench-lab bench-audit: bench-%: $(VENV)/.dev
+bench-lab bench-audit bench-seal bench-store: bench-%: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench_$*.py
 
 soak: $(VENV)/.dev
