@@ -1,0 +1,1 @@
+"""Programs that attack kvward from outside, over and over. Each is a command and a JSON report."""
