@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kvward.canonical import encode
 from kvward.scope import RootKey, Scope, ScopeIssuer, verify_token
 from kvward.scope.derive import derive_tenant_key, derive_token_key
+from kvward.scope.owner import verify_owner
 from kvward.terms import SharingLevel
+from sealed_vectors import sealed_block_vectors
 
 FOLDER = Path(__file__).parent.parent / "vectors"
 
@@ -131,6 +134,48 @@ def token_vectors() -> dict[str, Any]:
     }
 
 
+def owner_vectors() -> dict[str, Any]:
+    issuer = ScopeIssuer.from_root_key(RootKey(bytes(range(32))), deployment="vectors")
+    scope = Scope(
+        deployment="vectors", tenant="acme", level=SharingLevel.TENANT, subject=b"", epoch=0
+    )
+    other = replace(scope, tenant="acme2")
+    token, other_token = issuer.token(scope), issuer.token(other)
+    tag = issuer.owner_tag(scope, token=token)
+    owner = verify_owner(tag, token=token, token_key=issuer.token_key)
+    must_fail = [
+        ("tag of another token", other_token, tag),
+        ("token of another deployment", _other_deployment(RootKey(bytes(range(32)))), tag),
+        ("empty tag", token, ""),
+        ("empty token", "", tag),
+        ("other version", token, "kwo2" + tag[4:]),
+        ("tenant id changed", token, tag[:5] + _next(tag[5]) + tag[6:]),
+        ("last character of the MAC has unused bits set", token, tag[:-1] + _next(tag[-1])),
+        ("trailing newline", token, tag + "\n"),
+        ("padding", token, tag + "="),
+        ("MAC cut", token, tag[:-1]),
+    ]
+    return {
+        "format": "kvward owner tag v1",
+        "token_key": issuer.token_key.reveal().hex(),
+        "valid": [
+            {
+                "id": 1,
+                "comment": "tenant level",
+                "token": token,
+                "tag": tag,
+                "tenant_id": owner.tenant_id.hex(),
+                "scope_id": owner.scope_id.hex(),
+                "epoch": str(owner.epoch),
+            }
+        ],
+        "must_fail": [
+            {"id": number, "comment": comment, "token": bad_token, "tag": bad_tag}
+            for number, (comment, bad_token, bad_tag) in enumerate(must_fail, start=1)
+        ],
+    }
+
+
 def _next(character: str) -> str:
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return alphabet[(alphabet.index(character) + 1) % 64]
@@ -151,6 +196,8 @@ def main() -> int:
     for name, vectors in [
         ("canonical-v1.json", canonical_vectors()),
         ("scope-token-v1.json", token_vectors()),
+        ("owner-tag-v1.json", owner_vectors()),
+        ("sealed-block-v1.json", sealed_block_vectors()),
     ]:
         text = json.dumps(vectors, indent=1, ensure_ascii=False) + "\n"
         path = FOLDER / name
