@@ -8,7 +8,8 @@ import pytest
 
 from kvward.errors import BackendDataError, BackendUnavailableError
 from kvward.store.backend import Bucket, Room
-from kvward.store.backends.s3 import S3Backend, Swept
+from kvward.store.backends.frame import Swept
+from kvward.store.backends.s3 import S3Backend
 from kvward.store.backends.s3_bucket import connect_s3
 from kvward.testing.backends import WIDE, entry, new_name, read, usage
 from kvward.testing.clocks import ManualClock

@@ -2,7 +2,7 @@
 
 ```
 <prefix>/<tenant>/<scope>/<name>    pseudonyms in hexadecimal
-    frame (see `s3_frame`), sealed bytes
+    frame (see `frame`), sealed bytes
 ```
 
 The frame tells when an entry expires. It is not authenticated: the age that counts stands inside
@@ -43,23 +43,20 @@ from kvward.store.backend import (
     EntryName,
     Room,
 )
-from kvward.store.backends.s3_bucket import translated
-from kvward.store.backends.s3_frame import (
+from kvward.store.backends.frame import (
     FRAME_BYTES,
     UNREADABLE,
     Frame,
+    Framed,
+    PutTimes,
+    Swept,
     encode_frame,
+    find_surplus,
     parse_unverified_frame,
 )
+from kvward.store.backends.s3_bucket import translated
 
 _LISTED_AT_ONCE = 1000
-
-
-class Swept(NamedTuple):
-    """What a sweep removed: entries past their time, and entries beyond their tenant's share."""
-
-    expired_entries: int
-    evicted_entries: int
 
 
 class _Object(NamedTuple):
@@ -103,7 +100,7 @@ class S3Backend:
         self._now_unix_s = now_unix_s
         self._threads = ThreadPoolExecutor(max_requests, thread_name_prefix="kvward-s3")
         self._lock = threading.Lock()
-        self._last_put_ns = 0
+        self._put_times = PutTimes(now_unix_s)
         self._evicted: Counter[bytes] = Counter()
 
     def get_many(self, names: Sequence[EntryName]) -> list[Buffer | None]:
@@ -119,7 +116,7 @@ class S3Backend:
         kept = [len(memoryview(e.data).cast("B")) <= self._room.share_bytes for e in entries]
         # Requests overtake each other, so of several entries of one name only the last is sent.
         last = {e.name: e for e, is_kept in zip(entries, kept, strict=True) if is_kept}
-        list(self._threads.map(self._put, last.values(), self._put_times(len(last))))
+        list(self._threads.map(self._put, last.values(), self._put_times.draw(len(last))))
         return kept
 
     def contains_many(self, names: Sequence[EntryName]) -> list[bool]:
@@ -178,35 +175,22 @@ class S3Backend:
             by_tenant[self._tenant_of(each)].append(each)
         num_expired = num_evicted = 0
         for tenant, objects in by_tenant.items():
-            expired, evicted = self._surplus(objects)
-            self._delete([*expired, *evicted])
-            num_expired += len(expired)
-            num_evicted += len(evicted)
+            frames = self._threads.map(self._frame, [each.path for each in objects])
+            surplus = find_surplus(
+                (Framed(*each, frame) for each, frame in zip(objects, frames, strict=True)),
+                now_unix_s=self._now_unix_s(),
+                share_bytes=self._room.share_bytes,
+            )
+            self._delete([*surplus.expired, *surplus.beyond_share])
+            num_expired += len(surplus.expired)
+            num_evicted += len(surplus.beyond_share)
             with self._lock:
-                self._evicted[tenant] += len(evicted)
+                self._evicted[tenant] += len(surplus.beyond_share)
         return Swept(expired_entries=num_expired, evicted_entries=num_evicted)
 
     def close(self) -> None:
         """End the threads of this object. It cannot be used afterwards."""
         self._threads.shutdown()
-
-    def _surplus(self, objects: Sequence[_Object]) -> tuple[list[str], list[str]]:
-        now_unix_s = self._now_unix_s()
-        frames = self._threads.map(self._frame, [each.path for each in objects])
-        expired, alive = [], []
-        for each, frame in zip(objects, frames, strict=True):
-            if frame.expires_unix_s > now_unix_s:
-                alive.append((frame.put_unix_ns, each))
-            else:
-                expired.append(each.path)
-        excess = sum(each.num_bytes for _, each in alive) - self._room.share_bytes
-        evicted = []
-        for _, each in sorted(alive):
-            if excess <= 0:
-                break
-            excess -= each.num_bytes
-            evicted.append(each.path)
-        return expired, evicted
 
     def _get(self, name: EntryName) -> Buffer | None:
         with translated():
@@ -225,13 +209,6 @@ class S3Backend:
         with translated():
             path = self._path_of(entry.name)
             obstore.put(self._store, path, iter(parts), use_multipart=False)
-
-    def _put_times(self, count: int) -> range:
-        # Later puts are younger even where the clock does not tell them apart.
-        with self._lock:
-            first = max(self._last_put_ns + 1, int(self._now_unix_s() * 1e9))
-            self._last_put_ns = first + count
-        return range(first, first + count)
 
     def _frame(self, path: str) -> Frame:
         with translated():
