@@ -200,8 +200,10 @@ def test_erasing_a_tenant_ends_all_of_it_and_no_other(keyring: Keyring, replica:
         replica.writing_keys(mine)
     (still,) = replica.reading_keys(other)
     assert still.seal_key.matches(kept.seal_key)
+    again = erase_tenant(keyring, "a")
+    assert (again.keys_destroyed, again.last_epoch) == (0, receipt.last_epoch)
     with pytest.raises(KeyUnavailableError, match="has no key"):
-        erase_tenant(keyring, "a")
+        erase_tenant(keyring, "nobody")
     # The tenant comes back as somebody new.
     assert not replica.tenant_key("a").matches(old_key)
     again = owner(replica)

@@ -84,11 +84,6 @@ backend.put_many([Entry(name=name, data=b"b" * 3000, expires_unix_s=4_000_000_00
 """
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="reconcile looks at which files there are, not at how long they are",
-)
 def test_a_replacement_of_another_length_is_accounted_for_after_a_kill(tmp_path: Path) -> None:
     kill_at("sql COMMIT", _REPLACE, tmp_path / "store")
     backend = FilesystemBackend(tmp_path / "store", ROOM)
@@ -100,11 +95,6 @@ def test_a_replacement_of_another_length_is_accounted_for_after_a_kill(tmp_path:
         backend.close()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a batch that fails half-way is rolled back in the index, not in the folder",
-)
 def test_a_batch_that_fails_half_way_leaves_exact_accounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,11 +123,6 @@ def test_a_batch_that_fails_half_way_leaves_exact_accounts(
         backend.close()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=StoreError,
-    reason="a name in capital letters is taken for an entry and then not found",
-)
 def test_a_stray_file_does_not_keep_the_store_from_opening(tmp_path: Path) -> None:
     FilesystemBackend(tmp_path / "store", ROOM).close()
     stray = tmp_path / "store" / "entries" / ("AB" * 16) / ("CD" * 16) / ("EF" * 32)
@@ -156,12 +141,6 @@ erase_tenant(keyring, "a")
 """
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="an erasure killed before the journal is emptied is never completed: asked for again, "
-    "it says that the tenant has no key",
-)
 def test_an_erasure_that_was_killed_is_completed_when_asked_for_again(tmp_path: Path) -> None:
     path = tmp_path / "keyring.db"
     kill_at("sql PRAGMA wal_checkpoint(TRUNCATE)", _ERASE, path)
@@ -171,8 +150,7 @@ def test_an_erasure_that_was_killed_is_completed_when_asked_for_again(tmp_path: 
         written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
         wrapped = _wrapped_tenant_keys(keyring, written)
         assert wrapped, "the key that was destroyed is not in the files; the test shows nothing"
-        with pytest.raises(KeyUnavailableError):
-            erase_tenant(keyring, "a")
+        assert erase_tenant(keyring, "a").keys_destroyed == 0
         written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
         assert not _wrapped_tenant_keys(keyring, written)
     finally:
@@ -197,11 +175,6 @@ def _wrapped_tenant_keys(keyring: object, written: bytes) -> list[bytes]:
     return found
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a replica that still has the old root makes keys that no root opens",
-)
 def test_a_replica_with_the_old_root_makes_no_keys_after_a_change_of_root(tmp_path: Path) -> None:
     place = ("sqlite", str(tmp_path / "keyring.db"))
     new = RootKey(os.urandom(32))

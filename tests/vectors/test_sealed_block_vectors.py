@@ -1,4 +1,4 @@
-"""The vectors of the sealed block, opened by a second implementation written from the page alone."""
+"""The vectors of the sealed block, opened by a second implementation written from its page."""
 
 from __future__ import annotations
 

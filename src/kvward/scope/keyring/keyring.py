@@ -123,7 +123,11 @@ class Keyring:
         with self.database.transaction() as transaction:
             row = self.find_tenant(transaction, tenant_id)
             if row is None:
+                # (1) While no other replica changes the root or makes this tenant's key.
+                transaction.lock(b"deployment")
                 transaction.lock(tenant_id)
+                # (2) A replica that has not heard of a change of root makes nothing under the old.
+                self._check_root(transaction)
                 self._create_tenant(transaction, tenant_id)
                 row = self.find_tenant(transaction, tenant_id)
         assert row is not None  # noqa: S101 - made in this transaction

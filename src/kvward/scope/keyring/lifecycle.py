@@ -87,35 +87,51 @@ def rotate(keyring: Keyring, tenant: str, *, retire_old: bool) -> int:
 def erase_tenant(keyring: Keyring, tenant: str) -> ErasureReceipt:
     """Destroy a tenant's key and all keys under it.
 
+    May be called again, as after an erasure that was cut short: it is completed, and the receipt
+    says that no further key was destroyed.
+
     Returns:
         The receipt. The stores' copies are purged by `pending_purges`; they open under no key.
     Raises:
-        KeyUnavailableError: The tenant has no key.
+        KeyUnavailableError: The keyring never had a key of this tenant.
     """
     tenant_id = keyring.tenant_id(tenant)
     with keyring.database.transaction() as transaction:
         transaction.lock(tenant_id)
-        row = keyring.find_tenant(transaction, tenant_id)
-        if row is None:
-            raise _unknown(tenant)
-        _plan_purge(transaction, keyring, derive_tenant_bucket(row.key), None)
-        last_epoch = _last_epoch(transaction, tenant_id)
-        destroyed = _count(transaction, "scope_keys", tenant_id) + 1
-        for table in ("scope_keys", "tombstones"):
-            transaction.execute(
-                f"DELETE FROM {table} WHERE tenant_id = :tenant_id",  # noqa: S608 - our tables
-                tenant_id=tenant_id,
-            )
-        # (1) The row stays as the tombstone: a new key of this tenant begins above it.
-        transaction.execute(
-            "UPDATE tenants SET wrapped = NULL, epoch = :epoch, oldest_epoch = :epoch "
-            "WHERE tenant_id = :tenant_id",
-            epoch=last_epoch + 1,
-            tenant_id=tenant_id,
-        )
+        last_epoch, destroyed = _destroy_tenant(transaction, keyring, tenant, tenant_id)
     keyring.database.scrub()
     keyring.forget_unwrapped()
     return _receipt(keyring, tenant_id, b"", last_epoch, destroyed)
+
+
+def _destroy_tenant(
+    transaction: Transaction, keyring: Keyring, tenant: str, tenant_id: bytes
+) -> tuple[int, int]:
+    """Return the last epoch that the tenant can have used, and how many keys were destroyed."""
+    row = keyring.find_tenant(transaction, tenant_id)
+    if row is None:
+        tombstones = transaction.execute(
+            "SELECT epoch FROM tenants WHERE tenant_id = :tenant_id", tenant_id=tenant_id
+        )
+        if not tombstones:
+            raise _unknown(tenant)
+        return to_integer(tombstones[0][0]) - 1, 0
+    _plan_purge(transaction, keyring, derive_tenant_bucket(row.key), None)
+    last_epoch = _last_epoch(transaction, tenant_id)
+    destroyed = _count(transaction, "scope_keys", tenant_id) + 1
+    for table in ("scope_keys", "tombstones"):
+        transaction.execute(
+            f"DELETE FROM {table} WHERE tenant_id = :tenant_id",  # noqa: S608 - our tables
+            tenant_id=tenant_id,
+        )
+    # The row stays as the tombstone: a new key of this tenant begins above it.
+    transaction.execute(
+        "UPDATE tenants SET wrapped = NULL, epoch = :epoch, oldest_epoch = :epoch "
+        "WHERE tenant_id = :tenant_id",
+        epoch=last_epoch + 1,
+        tenant_id=tenant_id,
+    )
+    return last_epoch, destroyed
 
 
 def erase_scope(keyring: Keyring, tenant: str, scope_id: bytes) -> ErasureReceipt:
@@ -182,8 +198,8 @@ def collect(keyring: Keyring) -> int:
             cache_s=keyring.lifetimes.cache_s,
         )
     destroyed = to_integer(expired[0][0])
-    if destroyed:
-        keyring.database.scrub()
+    # In any case: an erasure may have been cut short before it came to this.
+    keyring.database.scrub()
     return destroyed
 
 
@@ -353,5 +369,5 @@ def _receipt(
 def _unknown(tenant: str) -> KeyUnavailableError:
     return KeyUnavailableError(
         f"The tenant {tenant!r} has no key in this keyring.",
-        hint="It never stored anything, was erased already, or is spelled another way.",
+        hint="It never asked for anything, was erased already, or is spelled another way.",
     )

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from kvward.errors import BackendUnavailableError, ConfigError
+from kvward.errors import BackendUnavailableError, ConfigError, StoreError
 from kvward.store.backend import (
     BUCKET_BYTES,
     NAME_BYTES,
@@ -114,11 +114,7 @@ class FilesystemBackend:
                 for entry in entries:
                     written.append(self._tmp / secrets.token_hex(16))
                     self._write(written[-1], entry)
-                with self._index.batch():
-                    return [
-                        self._publish(entry, path)
-                        for entry, path in zip(entries, written, strict=True)
-                    ]
+                return self._publish_all(entries, written)
             finally:
                 for path in written:
                     path.unlink(missing_ok=True)
@@ -161,13 +157,13 @@ class FilesystemBackend:
     def reconcile(self) -> None:
         """Make index and files agree: what a crash, or a lost index, left behind.
 
-        A row without a file goes. A file without a row is taken on, as if it were put now, if it
-        is still in its time and there is room; else it goes.
+        A row without a file of its length goes. A file without a row is taken on, as if it were
+        put now, if it is still in its time and there is room; else it goes.
         """
         with _translated(), self._index.batch():
             known = set()
-            for name in self._index.iter_names():
-                if self._path(name).exists():
+            for name, num_bytes in self._index.sizes().items():
+                if _length(self._path(name)) == num_bytes:
                     known.add(name)
                 else:
                     self._index.remove(name)
@@ -218,6 +214,32 @@ class FilesystemBackend:
             os.utime(descriptor, (entry.expires_unix_s, entry.expires_unix_s))
             if self._durability is not Durability.NONE:
                 os.fsync(descriptor)
+
+    def _publish_all(self, entries: Sequence[Entry], written: Sequence[Path]) -> list[bool]:
+        """Move files into place. What was moved before one of them failed is kept, and counted."""
+        kept: list[bool] = []
+        failure = None
+        with self._reconciled_on_failure(), self._index.batch():
+            for entry, path in zip(entries, written, strict=True):
+                try:
+                    kept.append(self._publish(entry, path))
+                except OSError as exc:
+                    failure = exc
+                    self._forget(entry.name)
+                    break
+        if failure is not None:
+            raise failure
+        return kept
+
+    @contextlib.contextmanager
+    def _reconciled_on_failure(self) -> Iterator[None]:
+        """Make up for an index that took back what it had accounted for while files were moved."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(StoreError):
+                self.reconcile()
+            raise
 
     def _publish(self, entry: Entry, written: Path) -> bool:
         """Move a written file into place, after whatever has to go for it."""
@@ -270,8 +292,18 @@ def _iter_files(folder: Path, entries: Path) -> Iterator[EntryName]:
             continue
         with contextlib.suppress(ValueError):
             tenant, scope, name = (bytes.fromhex(part) for part in parts)
-            if (len(tenant), len(scope), len(name)) == (BUCKET_BYTES, BUCKET_BYTES, NAME_BYTES):
+            lengths = (len(tenant), len(scope), len(name))
+            # Spelled as we spell it: no capital letters, no spaces.
+            ours = (tenant.hex(), scope.hex(), name.hex()) == parts
+            if ours and lengths == (BUCKET_BYTES, BUCKET_BYTES, NAME_BYTES):
                 yield EntryName(tenant=tenant, scope=scope, name=name)
+
+
+def _length(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _flush_folder(folder: Path) -> None:

@@ -142,11 +142,11 @@ class EntryIndex:
             )
             return [_to_name(row) for row in rows]
 
-    def iter_names(self) -> Iterator[EntryName]:
-        """Yield everything on the account."""
+    def sizes(self) -> dict[EntryName, int]:
+        """Return everything on the account, with its bytes."""
         with self.batch():
-            rows = self._db.execute("SELECT tenant, scope, name FROM entries").fetchall()
-        yield from (_to_name(row) for row in rows)
+            rows = self._db.execute("SELECT tenant, scope, name, num_bytes FROM entries").fetchall()
+        return {_to_name((tenant, scope, name)): size for tenant, scope, name, size in rows}
 
     def usage(self) -> dict[bytes, BucketUsage]:
         """Return what every tenant with entries takes."""
