@@ -127,7 +127,7 @@ def costs(keyring: Keyring, owner: ScopeOwner) -> list[Figure]:
     cached.writing_keys(owner)
     tokens, parent = list(range(16)), bytes(32)
     calls: dict[str, tuple[Callable[[], object], int]] = {
-        "link of the block chain": (lambda: derive_chain_link(parent, tokens), 2000),
+        "link of the block chain": (lambda: derive_chain_link(parent, tokens, extras=()), 2000),
         "keys of a scope, remembered": (lambda: cached.reading_keys(owner), 2000),
         "keys of a scope, from SQLite": (lambda: keyring.reading_keys(owner), 100),
         "keys of a scope to write, from SQLite": (lambda: keyring.writing_keys(owner), 50),

@@ -1,4 +1,7 @@
-"""Identity of a block: a hash over scope, model and everything before it. Pure functions."""
+"""Identity of a block: a hash over scope, model and everything before it. Pure functions.
+
+Source: docs/spec/block-identity-v1.md, section 3.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 import struct
 from collections.abc import Sequence
 
-from kvward.canonical import encode
+from kvward.canonical import Field, encode
 
 _ROOT = "kvward/chain-root/v1"
 _LINK = "kvward/chain-link/v1"
@@ -17,17 +20,19 @@ def derive_chain_root(*, manifest_digest: bytes, scope: str | None) -> bytes:
 
     Args:
         manifest_digest: Digest of the exact model.
-        scope: The scope's token; None is a scope of its own, never equal to any text.
+        scope: The scope's token, for names inside an engine; None, never equal to any text, where
+            something else binds the scope, as the key of a stored block's name does.
     """
     return hashlib.sha256(encode(_ROOT, manifest_digest, scope)).digest()
 
 
-def derive_chain_link(parent: bytes, token_ids: Sequence[int]) -> bytes:
+def derive_chain_link(parent: bytes, token_ids: Sequence[int], *, extras: Sequence[Field]) -> bytes:
     """Return the hash of a block, 32 bytes, given its parent's.
 
     Args:
         parent: Hash of the block before it, or the chain root.
         token_ids: The block's tokens, each 0 <= id < 2^32.
+        extras: What it holds besides tokens, from `extras_of_block`; empty for text.
     """
     packed = struct.pack(f">{len(token_ids)}I", *token_ids)
-    return hashlib.sha256(encode(_LINK, parent, packed)).digest()
+    return hashlib.sha256(encode(_LINK, parent, packed, list(extras))).digest()

@@ -76,7 +76,9 @@ class Sequence:
         while len(hashes) <= number:
             begin = len(hashes) * block_tokens
             parent = hashes[-1] if hashes else root
-            hashes.append(derive_chain_link(parent, self.tokens[begin : begin + block_tokens]))
+            tokens = self.tokens[begin : begin + block_tokens]
+            # Tokens are all that the lab's model takes in.
+            hashes.append(derive_chain_link(parent, tokens, extras=()))
         return hashes[number]
 
     def iter_leases(self) -> Iterator[tuple[int, int]]:
