@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvward.errors import UsageError
+from kvward.errors import KeyringUnavailableError, UsageError
 from kvward.gateway.owned import OWNED_FIELDS, REFUSED_FIELDS
 from kvward.gateway.rewrite import Rewritten, parse_body, rewrite
-from kvward.scope import RootKey, ScopeIssuer, verify_token
+from kvward.scope import RootKey, ScopeIssuer, TenantKey, verify_token
+from kvward.scope.owner import OWNER_FIELD, verify_owner
 from kvward.terms import SharingLevel
 
 ISSUER = ScopeIssuer.from_root_key(RootKey(b"r" * 32), deployment="test")
@@ -41,6 +42,65 @@ def salt(rewritten: Rewritten) -> str:
     value = json.loads(rewritten.body)["cache_salt"]
     assert isinstance(value, str)
     return value
+
+
+class NoKeyring:
+    """A keyring that does not answer."""
+
+    def tenant_id(self, tenant: str) -> bytes:
+        raise KeyringUnavailableError("It does not answer.")
+
+    def tenant_key(self, tenant: str) -> TenantKey:
+        raise KeyringUnavailableError("It does not answer.")
+
+    def writing_epoch(self, tenant: str, scope_id: bytes) -> int:
+        raise KeyringUnavailableError("It does not answer.")
+
+
+def test_without_the_keyring_a_request_runs_in_a_scope_of_its_own() -> None:
+    issuer = ScopeIssuer(NoKeyring(), ISSUER.token_key, epochs=NoKeyring(), deployment="test")
+    rewritten = [
+        rewrite(
+            parse_body(json.dumps(CHAT).encode(), content_type=JSON),
+            tenant="a",
+            level=level,
+            owner_tags=True,
+            conversation="x",
+            issuer=issuer,
+            draw=secrets.token_bytes,
+        )
+        for level in (SharingLevel.CONVERSATION, SharingLevel.TENANT)
+        for _ in range(2)
+    ]
+    assert {r.scope for r in rewritten} == {None}
+    assert len({salt(r) for r in rewritten}) == len({r.pseudonym for r in rewritten}) == 4
+    for each in rewritten:
+        verify_token(salt(each), token_key=ISSUER.token_key)
+        assert "kv_transfer_params" not in json.loads(each.body)
+
+
+def test_owner_tag_goes_with_every_level_that_is_stored() -> None:
+    for level in (SharingLevel.REQUEST, SharingLevel.CONVERSATION, SharingLevel.TENANT):
+        rewritten = rewrite(
+            parse_body(
+                json.dumps(CHAT | {"kv_transfer_params": {OWNER_FIELD: "victim"}}).encode(),
+                content_type=JSON,
+            ),
+            tenant="a",
+            level=level,
+            owner_tags=True,
+            conversation="x",
+            issuer=ISSUER,
+            draw=secrets.token_bytes,
+        )
+        value = json.loads(rewritten.body)
+        if level is SharingLevel.REQUEST:
+            assert "kv_transfer_params" not in value
+            continue
+        tag = value["kv_transfer_params"][OWNER_FIELD]
+        owner = verify_owner(tag, token=salt(rewritten), token_key=ISSUER.token_key)
+        assert rewritten.scope is not None
+        assert owner.scope_id == ISSUER.scope_id(rewritten.scope)
 
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
