@@ -6,7 +6,7 @@ ENGINES := .venv-engines
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store soak test-engines lock vectors clean
+.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store soak test-engines test-mooncake lock vectors clean
 
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench         benchmarks that need no real engine; writes build/bench/*.json"
 	@echo "make soak          200 audits of the clean engine; writes benchmarks/results/ (an hour)"
 	@echo "make test-engines  against transformers and SmolLM2 (installs torch, 2 GB)"
+	@echo "make test-mooncake against a Mooncake Store (needs libibverbs1; Linux network namespaces)"
 
 # pip is asked for exactly what is locked, by hash; the project itself is installed without its
 # dependencies being looked up again.
@@ -67,6 +68,14 @@ $(ENGINES)/.done: requirements/dev.txt requirements/engines.txt
 	$(ENGINES)/bin/python -m pip install --quiet -r requirements/engines.txt
 	$(ENGINES)/bin/python -m pip install --quiet --require-hashes -r requirements/dev.txt
 	$(ENGINES)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# In a network namespace of its own, because Mooncake's client listens on all interfaces.
+test-mooncake: $(VENV)/.mooncake
+	unshare --map-root-user --net $(BIN)/python -m pytest --override-ini addopts="--import-mode=importlib --strict-markers" tests/mooncake
+
+$(VENV)/.mooncake: $(VENV)/.dev requirements/mooncake.txt
+	$(BIN)/python -m pip install --quiet -r requirements/mooncake.txt
 	touch $@
 
 lock: $(VENV)/.created
