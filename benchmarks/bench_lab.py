@@ -71,8 +71,9 @@ def median(run) -> float:
 
 def scheduler_of(model: LoadedModel, *, cache: bool) -> Scheduler:
     options = EngineOptions(num_blocks=2048, prefix_cache=cache)
+    manifest = model.manifest(block_tokens=options.block_tokens)
     return Scheduler(model.weights, model.config, options, behaviour=SOUND, ward=None,
-                     manifest_digest=model.digest)  # fmt: skip
+                     manifest_digest=manifest.digest())  # fmt: skip
 
 
 def submit(scheduler: Scheduler, name: str, prompt: list[int], max_tokens: int) -> None:

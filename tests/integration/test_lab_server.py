@@ -40,7 +40,7 @@ def lab(model: LoadedModel) -> Iterator[tuple[str, LabEngine]]:
         EngineOptions(num_blocks=600),
         behaviour=SOUND,
         ward=None,
-        manifest_digest=model.digest,
+        manifest_digest=model.manifest(block_tokens=16).digest(),
     )
     engine.start()
     try:

@@ -22,6 +22,34 @@ _SETTLED_NS = 2_000_000_000
 _FileIdentity = tuple[int, int, int, int, int]
 
 
+def identify_file(file: Path | int) -> _FileIdentity:
+    """Return what changes when a file does: device, inode, length, both times.
+
+    Args:
+        file: A path or an open descriptor.
+    Raises:
+        OSError: It cannot be asked.
+    """
+    status = os.stat(file)  # noqa: PTH116 - of a descriptor too
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
+
+
+def digest_named_files(files: Iterable[tuple[str, int, bytes]]) -> bytes:
+    """Return 32 bytes over names, lengths and content of files.
+
+    Args:
+        files: Name, length in bytes and SHA-256 of each, in any order, every name once.
+    """
+    fields: list[Field] = [list(file) for file in sorted(files)]
+    return hashlib.sha256(encode(_LABEL, fields)).digest()
+
+
 class FileDigests:
     """Digests of files, remembered in this process. Not thread-safe."""
 
@@ -37,20 +65,18 @@ class FileDigests:
         Raises:
             ConfigError: A file cannot be read, or changed while it was read.
         """
-        files: list[Field] = []
-        for name in sorted(set(names)):
-            size, content = self._digest_file(folder / name)
-            files.append([name, size, content])
-        return hashlib.sha256(encode(_LABEL, files)).digest()
+        return digest_named_files(
+            (name, *self._digest_file(folder / name)) for name in sorted(set(names))
+        )
 
     def _digest_file(self, path: Path) -> tuple[int, bytes]:
         try:
             with path.open("rb", buffering=0) as file:
-                identity = _identify(file.fileno())
+                identity = identify_file(file.fileno())
                 known = self._known.get(identity)
                 if known is None:
                     known = hashlib.file_digest(file, "sha256").digest()
-                    if _identify(file.fileno()) != identity:
+                    if identify_file(file.fileno()) != identity:
                         raise ConfigError(
                             f"{path} changed while it was read.", hint="Wait until it is complete."
                         )
@@ -62,14 +88,3 @@ class FileDigests:
                 hint="Without all of a model's files its state cannot be named, nor kept.",
             ) from exc
         return identity[2], known
-
-
-def _identify(descriptor: int) -> _FileIdentity:
-    status = os.fstat(descriptor)
-    return (
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )

@@ -107,7 +107,7 @@ def serve(
             options,
             behaviour=plant_defects(defects, DEFECTS),
             ward=ward,
-            manifest_digest=loaded.digest,
+            manifest_digest=loaded.manifest(block_tokens=options.block_tokens).digest(),
         )
         app = create_app(engine=engine, model=loaded, api_keys=api_keys)
         # The engine's thread and the server's loop share one interpreter lock. Handing it over

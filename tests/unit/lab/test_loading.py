@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import kvward
 from kvward.audit.canary.checkpoint import write_canary_model
+from kvward.blocks.manifest import WeightsKind
 from kvward.errors import ModelLoadError
 from kvward.lab.fetch import fetch_smollm2, find_model
 from kvward.lab.loading import load_model
@@ -45,18 +47,52 @@ def test_half_precision_loads_as_float32(folder: Path) -> None:
     assert np.array_equal(weights.embedding, stored["model.embed_tokens.weight"])
 
 
-def test_digest_changes_with_weights_config_and_tokenizer(folder: Path) -> None:
-    digests = {load_model(folder).digest}
+def digest(folder: Path, *, block_tokens: int = 16) -> bytes:
+    return load_model(folder).manifest(block_tokens=block_tokens).digest()
+
+
+def test_manifest_changes_with_weights_config_tokenizer_and_template(folder: Path) -> None:
+    digests = [digest(folder)]
     stored = load_file(folder / "model.safetensors")
     stored["lm_head.weight"][100, 300] += 1
     save_file(stored, folder / "model.safetensors")
-    digests.add(load_model(folder).digest)
+    digests.append(digest(folder))
     change_config(folder, rope_theta=500_000.0)
-    digests.add(load_model(folder).digest)
-    path = folder / "tokenizer_config.json"
-    path.write_text(path.read_text().replace("<assistant>", "<tool>"))
-    digests.add(load_model(folder).digest)
-    assert len(digests) == 4
+    digests.append(digest(folder))
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace("<assistant>", "<tool>"))
+    digests.append(digest(folder))
+    change_settings(settings, eos_token="<tool>")
+    digests.append(digest(folder))
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    digests.append(digest(folder))
+    digests.append(digest(folder, block_tokens=32))
+    assert len(set(digests)) == len(digests) == 7
+
+
+def change_settings(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_manifest_does_not_change_with_name_place_or_what_the_engine_ignores(
+    folder: Path, tmp_path: Path
+) -> None:
+    before = digest(folder)
+    moved = folder.rename(tmp_path / "elsewhere")
+    assert digest(moved) == before
+    change_config(moved, transformers_version="0", rope_scaling=None)
+    assert digest(moved) == before
+
+
+def test_manifest_says_what_the_engine_really_uses(folder: Path) -> None:
+    stored = load_file(folder / "model.safetensors")
+    halves = {key: value.astype(np.float16) for key, value in stored.items()}
+    save_file(halves, folder / "model.safetensors")
+    manifest = load_model(folder).manifest(block_tokens=16)
+    assert (manifest.dtype, manifest.kv_dtype) == ("float32", "float32")
+    assert (manifest.engine, manifest.engine_version) == ("kvward-lab", kvward.__version__)
+    assert manifest.weights.kind is WeightsKind.FULL_HASH
 
 
 def test_shards_load_and_a_missing_one_is_named(folder: Path) -> None:

@@ -12,8 +12,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_safetensors
 
+from kvward.blocks.config import digest_template, digest_tokenizer
+from kvward.blocks.files import digest_named_files
 from kvward.errors import ModelLoadError
 from kvward.lab.interface import FloatArray, LayerWeights, LlamaConfig, LlamaWeights
+from kvward.lab.loading.identity import CheckpointIdentity
 from kvward.lab.loading.load import LoadedModel
 from kvward.lab.tokenizer import ChatTokenizer
 
@@ -22,33 +25,40 @@ _FLOATS = frozenset({"float16", "float32", "bfloat16"})
 
 def load_folder(folder: Path, *, name: str) -> LoadedModel:
     """Load a checkpoint folder."""
-    config_bytes = _read(folder / "config.json")
-    config = _parse_config(_parse_json(config_bytes, folder / "config.json"))
+    config_path = folder / "config.json"
+    config = _parse_config(_parse_json(_read(config_path), config_path))
     weight_files = _weight_files(folder)
-    digest = hashlib.sha256(config_bytes)
     tensors: dict[str, FloatArray] = {}
+    files: list[tuple[str, int, bytes]] = []
     for path in weight_files:
         content = _read(path)
-        digest.update(content)
+        files.append((path.name, len(content), hashlib.sha256(content).digest()))
         tensors |= _parse_tensors(content, path)
     tokenizer_bytes = _read(folder / "tokenizer.json")
     settings_path = folder / "tokenizer_config.json"
     settings_bytes = _read(settings_path) if settings_path.exists() else b"{}"
-    digest.update(tokenizer_bytes)
-    digest.update(settings_bytes)
     settings = _parse_json(settings_bytes, settings_path)
     template = settings.get("chat_template")
+    template = template if isinstance(template, str) else None
+    special = {key: _token_text(settings.get(key)) for key in ("bos_token", "eos_token")}
     return LoadedModel(
         name=name,
         config=config,
         weights=_arrange(tensors, config, folder),
         tokenizer=ChatTokenizer.from_json(
             tokenizer_bytes.decode("utf-8", errors="replace"),
-            chat_template=template if isinstance(template, str) else None,
-            bos_token=_token_text(settings.get("bos_token")),
-            eos_token=_token_text(settings.get("eos_token")),
+            chat_template=template,
+            **special,
         ),
-        digest=digest.digest(),
+        identity=CheckpointIdentity(
+            weights=digest_named_files(files),
+            tokenizer=digest_tokenizer(
+                {"tokenizer.json": tokenizer_bytes}
+                | {key: text.encode() for key, text in special.items() if text is not None}
+            ),
+            chat_template=digest_template(template),
+            quantisation=None,
+        ),
     )
 
 

@@ -12,8 +12,11 @@ import numpy as np
 from gguf.quants import dequantize
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from kvward.blocks.config import digest_config, digest_template
+from kvward.blocks.files import digest_named_files, identify_file
 from kvward.errors import ModelLoadError
 from kvward.lab.interface import FloatArray, LayerWeights, LlamaConfig, LlamaWeights
+from kvward.lab.loading.identity import CheckpointIdentity
 from kvward.lab.loading.load import LoadedModel
 from kvward.lab.tokenizer import ChatTokenizer
 
@@ -23,6 +26,7 @@ _CONTROL_TOKEN = 3
 def load_gguf(path: Path, *, name: str) -> LoadedModel:
     """Load a GGUF file, its weights dequantised to float32."""
     try:
+        before = identify_file(path)
         reader = gguf.GGUFReader(path)
         fields = {key: field.contents() for key, field in reader.fields.items()}
         tensors = {
@@ -45,10 +49,25 @@ def load_gguf(path: Path, *, name: str) -> LoadedModel:
         tokenizer = _read_tokenizer(fields)
     except KeyError as exc:
         raise ModelLoadError(f"{path} lacks {exc}.") from exc
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").digest()
+    identity = _identify(path, fields)
+    if identify_file(path) != before:
+        raise ModelLoadError(f"{path} changed while it was read.", hint="Load it again.")
     return LoadedModel(
-        name=name, config=config, weights=weights, tokenizer=tokenizer, digest=digest
+        name=name, config=config, weights=weights, tokenizer=tokenizer, identity=identity
+    )
+
+
+def _identify(path: Path, fields: Mapping[str, Any]) -> CheckpointIdentity:
+    with path.open("rb") as file:
+        content = hashlib.file_digest(file, "sha256").digest()
+        num_bytes = file.tell()
+    tokenizer = {key: fields[key] for key in fields if key.startswith("tokenizer.ggml.")}
+    return CheckpointIdentity(
+        # One file has no name within its model; the whole of it is the model.
+        weights=digest_named_files([("", num_bytes, content)]),
+        tokenizer=digest_config(tokenizer),
+        chat_template=digest_template(fields.get("tokenizer.chat_template")),
+        quantisation=f"gguf file type {fields.get('general.file_type')}",
     )
 
 

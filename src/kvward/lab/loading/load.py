@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvward.blocks.manifest import ModelManifest
 from kvward.errors import ModelLoadError
 from kvward.lab.interface import LlamaConfig, LlamaWeights
+from kvward.lab.loading.identity import CheckpointIdentity, describe_engine
 from kvward.lab.tokenizer import ChatTokenizer
 
 
@@ -16,14 +18,18 @@ class LoadedModel:
 
     Attributes:
         name: What callers ask for.
-        digest: SHA-256 over every byte of weights, configuration and tokenizer; 32 bytes.
+        identity: What exactly it was read from.
     """
 
     name: str
     config: LlamaConfig
     weights: LlamaWeights
     tokenizer: ChatTokenizer
-    digest: bytes
+    identity: CheckpointIdentity
+
+    def manifest(self, *, block_tokens: int) -> ModelManifest:
+        """Return what names this model in the lab engine, whose blocks hold so many tokens."""
+        return describe_engine(self.identity, self.config, block_tokens=block_tokens)
 
 
 def load_model(path: Path, *, name: str | None = None) -> LoadedModel:
