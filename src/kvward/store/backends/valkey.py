@@ -1,20 +1,10 @@
 """Sealed blocks on a Valkey server or cluster, every tenant on one node and within its share.
 
-```
-kw1:{<tenant>}:<scope>:<name>   an entry, with its expiry
-kw1:{<tenant>}:age              members <scope>:<name>, oldest first
-kw1:{<tenant>}:due              the same members by the time they expire
-kw1:{<tenant>}:len              bytes of each
-kw1:{<tenant>}:in:<scope>       the members of one scope, oldest first
-kw1:{<tenant>}:use              bytes kept, entries evicted, order of the last one
-kw1:{<tenant>}:new:<random>     an entry that is being put; gone by itself after a minute
-```
+**What the store's owner sees**: the pseudonyms in the names of keys (see `valkey_names`), how many
+entries a tenant and each of its scopes have, how large they are, when they were put and when they
+expire, and who reads which. No plaintext, no key, no name of a tenant.
 
-**What the store's owner sees**: the pseudonyms in these names (hexadecimal), how many entries a
-tenant and each of its scopes have, how large they are, when they were put and when they expire, and
-who reads which. No plaintext, no key, no name of a tenant.
-
-**How purge works on a cluster**: the braces make all keys of a tenant fall into one slot, so one
+**How purge works on a cluster**: a hash tag makes all keys of a tenant fall into one slot, so one
 script on one node forgets an entry, its place in each index and its bytes in one step. A purge asks
 the index of the tenant or of the scope for what was put before it began, and forgets a thousand per
 step; it never scans the keyspace, and other tenants of the node wait for one step at most. A master
@@ -30,8 +20,6 @@ while a slot is moved, its tenants' calls raise `BackendUnavailableError`. Valke
 
 from __future__ import annotations
 
-import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,6 +39,14 @@ from kvward.store.backend import (
     EntryName,
     Room,
 )
+from kvward.store.backends.valkey_names import (
+    EVERY_USE_KEY,
+    entry_key,
+    member_of,
+    new_staging_key,
+    parse_use_key,
+    use_key,
+)
 from kvward.store.backends.valkey_nodes import (
     ClusterNodes,
     Nodes,
@@ -67,7 +63,6 @@ _STAGED_MS = 60_000
 _LONGEST_LIFE_MS = 10 * 365 * 86_400_000
 _PER_STEP = 1000
 _PER_READ = 128
-_USE_KEY = re.compile(rb"kw1:\{([0-9a-f]{32})\}:use")
 
 
 class ValkeyBackend:
@@ -152,7 +147,7 @@ class ValkeyBackend:
         """Forget entries; unknown names are ignored. The tenant's room is given back."""
         for tenant, places in _by_tenant(names).items():
             for part in _parts(places, _PER_STEP):
-                self._script(tenant, DELETE, [_member(names[at]) for at in part])
+                self._script(tenant, DELETE, [member_of(names[at]) for at in part])
 
     def purge(self, bucket: Bucket) -> int:
         """Forget all entries of a bucket that were put before the call, and tell how many."""
@@ -192,12 +187,12 @@ class ValkeyBackend:
 
     def _put(self, tenant: bytes, batch: Sequence[Entry]) -> list[bool]:
         now_unix_s = self._now_unix_s()
-        staged = [f"{_root(tenant)}new:{secrets.token_hex(16)}" for _ in batch]
+        staged = [new_staging_key(tenant) for _ in batch]
         arguments: list[str | int] = [self._room.share_bytes]
         for key, entry in zip(staged, batch, strict=True):
             life_ms = int((entry.expires_unix_s - now_unix_s) * 1000)
             life_ms = max(1, min(life_ms, _LONGEST_LIFE_MS))
-            arguments += [key, _member(entry.name), life_ms]
+            arguments += [key, member_of(entry.name), life_ms]
 
         def put(client: valkey.Valkey) -> list[bool]:
             pipeline = client.pipeline(transaction=False)
@@ -208,7 +203,7 @@ class ValkeyBackend:
                     pipeline.set(key, data, px=_STAGED_MS)
             try:
                 run_pipeline(pipeline)
-                answer = run_script(client, COMMIT, f"{_root(tenant)}use", arguments)
+                answer = run_script(client, COMMIT, use_key(tenant), arguments)
             except vk.OutOfMemoryError:
                 client.unlink(*staged)
                 return [False] * len(batch)
@@ -218,15 +213,17 @@ class ValkeyBackend:
         return kept
 
     def _tenants(self) -> Iterable[bytes]:
-        found = set()
+        found: set[bytes] = set()
         with translated():
             for client in self._nodes().masters():
-                keys = client.scan_iter(match="kw1:{*}:use", count=_PER_STEP, _type="hash")
-                found |= {match[1] for key in keys if (match := _USE_KEY.fullmatch(key))}
-        return [bytes.fromhex(tenant.decode()) for tenant in found]
+                for key in client.scan_iter(match=EVERY_USE_KEY, count=_PER_STEP, _type="hash"):
+                    tenant = parse_use_key(key)
+                    if tenant is not None:
+                        found.add(tenant)
+        return found
 
     def _script(self, tenant: bytes, script: Script, arguments: Sequence[str | bytes | int]) -> Any:
-        key = f"{_root(tenant)}use"
+        key = use_key(tenant)
         return self._run(tenant, lambda client: run_script(client, script, key, arguments))
 
     def _run(self, tenant: bytes, call: Callable[[valkey.Valkey], Any]) -> Any:
@@ -237,7 +234,7 @@ class ValkeyBackend:
                 self._checked.add(client)
             return call(client)
 
-        return run_on_node(self._nodes(), f"{_root(tenant)}use", checked_first)
+        return run_on_node(self._nodes(), use_key(tenant), checked_first)
 
     def _nodes(self) -> Nodes:
         if self._opened is None:
@@ -257,20 +254,8 @@ def _nonsense() -> BackendDataError:
     return BackendDataError("Valkey answered in another form than was asked for.")
 
 
-def _root(tenant: bytes) -> str:
-    return f"kw1:{{{tenant.hex()}}}:"
-
-
-def _member(name: EntryName) -> str:
-    return f"{name.scope.hex()}:{name.name.hex()}"
-
-
-def _entry_key(name: EntryName) -> str:
-    return _root(name.tenant) + _member(name)
-
-
 def _reading(names: Sequence[EntryName]) -> Callable[[valkey.Valkey], Any]:
-    keys = [_entry_key(name) for name in names]
+    keys = [entry_key(name) for name in names]
     return lambda client: client.mget(keys)
 
 
@@ -278,7 +263,7 @@ def _finding(names: Sequence[EntryName]) -> Callable[[valkey.Valkey], list[Any]]
     def find(client: valkey.Valkey) -> list[Any]:
         pipeline = client.pipeline(transaction=False)
         for name in names:
-            pipeline.exists(_entry_key(name))
+            pipeline.exists(entry_key(name))
         return run_pipeline(pipeline)
 
     return find
