@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from keyrings import open_keyring, owner
 from kvward.blocks.layout import BlockLayout
 from kvward.errors import KvwardError
-from kvward.scope.derive import derive_tenant_bucket
 from kvward.scope.keyring import (
     collect,
     erase_scope,
@@ -153,7 +152,7 @@ class World:
             row = self.keyring.find_tenant(transaction, self.keyring.tenant_id(tenant))
         if row is None:
             return (0, 0, 0)
-        usage = self.backend.stats().get(derive_tenant_bucket(row.key))
+        usage = self.backend.stats().get(self.keyring.tenant_bucket(row.tenant_id))
         return (
             (0, 0, 0)
             if usage is None

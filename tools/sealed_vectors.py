@@ -7,7 +7,7 @@ from typing import Any
 
 from kvward.blocks.layout import BlockLayout
 from kvward.errors import OpenError
-from kvward.scope import NameKey, SealKey, TenantKey
+from kvward.scope import DeploymentKey, NameKey, SealKey, TenantKey
 from kvward.scope.derive import (
     derive_block_name,
     derive_name_key,
@@ -17,6 +17,8 @@ from kvward.scope.derive import (
 from kvward.seal import OVERHEAD_BYTES, BlockSealer, Lifetime, OpenRefusal
 
 TENANT_KEY = TenantKey(bytes(range(32)))
+DEPLOYMENT_KEY = DeploymentKey(bytes(range(96, 128)))
+TENANT_ID = bytes(range(200, 224))
 SEAL_KEY = SealKey(bytes(range(64, 96)))
 SCOPE_ID = bytes(range(128, 152))
 EPOCH = 7
@@ -40,7 +42,7 @@ LIFETIME = Lifetime(oldest_unix_s=NOW - MAX_AGE_S, newest_unix_s=NOW + SKEW_S)
 def _place(name_key: NameKey, chain_hash: bytes, scope_id: bytes = SCOPE_ID) -> bytes:
     part = LAYOUT.parts[0]
     return (
-        derive_tenant_bucket(TENANT_KEY)
+        derive_tenant_bucket(DEPLOYMENT_KEY, tenant_id=TENANT_ID)
         + derive_scope_bucket(TENANT_KEY, scope_id)
         + derive_block_name(name_key, chain_hash, *part.to_fields())
     )
@@ -178,6 +180,8 @@ def sealed_block_vectors() -> dict[str, Any]:
         )
     return {
         "format": "kvward sealed block v1",
+        "deployment_key": DEPLOYMENT_KEY.reveal().hex(),
+        "tenant_id": TENANT_ID.hex(),
         "tenant_key": TENANT_KEY.reveal().hex(),
         "seal_key": SEAL_KEY.reveal().hex(),
         "scope_id": SCOPE_ID.hex(),

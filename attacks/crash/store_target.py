@@ -55,7 +55,10 @@ class InPlaceBackend(FilesystemBackend):
                 path = self._path(entry.name)
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 admitted, dropped = self._index.admit(
-                    entry.name, len(entry.data), expires_unix_s=entry.expires_unix_s
+                    entry.name,
+                    len(entry.data),
+                    expires_unix_s=entry.expires_unix_s,
+                    now_unix_s=self._now(),
                 )
                 for name in dropped:
                     self._path(name).unlink(missing_ok=True)

@@ -126,8 +126,8 @@ def test_every_step_of_refusal_has_a_vector() -> None:
 
 
 def test_place_and_layout_derive_as_the_page_says() -> None:
-    def hkdf(info: bytes, length: int) -> bytes:
-        return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(TENANT_KEY)
+    def hkdf(info: bytes, length: int, key: bytes = TENANT_KEY) -> bytes:
+        return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(key)
 
     scope_id = bytes.fromhex(SEALED["scope_id"])
     name_key = hkdf(encode("kvward/name-key/v1", scope_id, SEALED["epoch"]), 32)
@@ -135,7 +135,9 @@ def test_place_and_layout_derive_as_the_page_says() -> None:
     layout = SEALED["layout"]
     part = (0, 0, 0, 0, layout["layers_of_stage"][0])
     name = hmac.new(name_key, encode("kvward/block-name/v1", chain_hash, *part), hashlib.sha256)
-    buckets = hkdf(encode("kvward/tenant-bucket/v1"), 16) + hkdf(
+    tenant_id = bytes.fromhex(SEALED["tenant_id"])
+    deployment_key = bytes.fromhex(SEALED["deployment_key"])
+    buckets = hkdf(encode("kvward/tenant-bucket/v1", tenant_id), 16, deployment_key) + hkdf(
         encode("kvward/scope-bucket/v1", scope_id), 16
     )
     assert buckets + name.digest() == PLACE

@@ -12,8 +12,7 @@ import click
 from kvward.cli.keeping import Kept
 from kvward.cli.keys import purge_pending
 from kvward.errors import KeyUnavailableError, UsageError
-from kvward.scope.derive import derive_tenant_bucket
-from kvward.scope.keyring import Keyring
+from kvward.scope.keyring import Keyring, iter_status
 from kvward.store import Bucket
 
 _CONFIG = click.option(
@@ -96,11 +95,10 @@ def sweep(*, config: Path, as_json: bool) -> None:
 
 
 def _bucket_of(keyring: Keyring, tenant: str) -> bytes:
-    with keyring.database.transaction() as transaction:
-        row = keyring.find_tenant(transaction, keyring.tenant_id(tenant))
-    if row is None:
+    tenant_id = keyring.tenant_id(tenant)
+    if all(row.tenant_id != tenant_id for row in iter_status(keyring)):
         raise KeyUnavailableError(
             f"The tenant {tenant!r} has no key in this keyring.",
-            hint="It never stored anything, was erased already, or is spelled another way.",
+            hint="It never asked for anything, or is spelled another way.",
         )
-    return derive_tenant_bucket(row.key)
+    return keyring.tenant_bucket(tenant_id)

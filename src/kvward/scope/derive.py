@@ -122,9 +122,13 @@ def derive_owner_mac(token_key: TokenKey, *, token: str, tenant_id: bytes) -> by
     return _hmac(token_key, Label.TENANT_OWNER, token, tenant_id)
 
 
-def derive_tenant_bucket(tenant_key: TenantKey) -> bytes:
-    """Derive the 16-byte pseudonym under which stores group a tenant's entries."""
-    return _hkdf(tenant_key, Label.TENANT_BUCKET, num_bytes=BUCKET_BYTES)
+def derive_tenant_bucket(key: DeploymentKey, *, tenant_id: bytes) -> bytes:
+    """Derive the 16-byte pseudonym under which stores group a tenant's entries.
+
+    It outlives the tenant's key: a tenant that was erased and comes back has the protected share of
+    one tenant, not of two.
+    """
+    return _hkdf(key, Label.TENANT_BUCKET, tenant_id, num_bytes=BUCKET_BYTES)
 
 
 def derive_scope_bucket(tenant_key: TenantKey, scope_id: bytes) -> bytes:

@@ -66,7 +66,7 @@ class BucketUsage:
     """What one tenant bucket takes.
 
     Attributes:
-        num_entries: Entries kept, those past their time that were not yet swept included.
+        num_entries: Entries kept; where a backend sweeps by itself, none past its time.
         num_bytes: Their sealed bytes.
         evicted_entries: Entries of this tenant dropped for room since the backend was opened by
             this process, or since it was created, whichever the backend can know.

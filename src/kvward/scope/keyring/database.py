@@ -33,13 +33,12 @@ SCHEMA = (
         tenant_id {blob} NOT NULL,
         wrapped {blob} NOT NULL,
         expires_unix_s BIGINT NOT NULL,
-        PRIMARY KEY (scope_id, epoch))""",
-    "CREATE INDEX IF NOT EXISTS scope_keys_of_tenant ON scope_keys (tenant_id, epoch)",
+        PRIMARY KEY (tenant_id, scope_id, epoch))""",
     """CREATE TABLE IF NOT EXISTS tombstones (
-        scope_id {blob} PRIMARY KEY,
+        scope_id {blob} NOT NULL,
         tenant_id {blob} NOT NULL,
-        epoch BIGINT NOT NULL)""",
-    "CREATE INDEX IF NOT EXISTS tombstones_of_tenant ON tombstones (tenant_id)",
+        epoch BIGINT NOT NULL,
+        PRIMARY KEY (tenant_id, scope_id))""",
     """CREATE TABLE IF NOT EXISTS purges (
         purge_id {serial},
         tenant_bucket {blob} NOT NULL,

@@ -117,6 +117,10 @@ class Keyring:
         """Return the pseudonym of a tenant, 24 bytes."""
         return derive_tenant_id(self.deployment_key, deployment=self.deployment, tenant=tenant)
 
+    def tenant_bucket(self, tenant_id: bytes) -> bytes:
+        """Return the pseudonym under which stores group a tenant's entries, 16 bytes."""
+        return derive_tenant_bucket(self.deployment_key, tenant_id=tenant_id)
+
     def tenant_key(self, tenant: str) -> TenantKey:
         """Return the key of a tenant, made at the first call, and anew after an erasure."""
         tenant_id = self.tenant_id(tenant)
@@ -141,7 +145,7 @@ class Keyring:
                 "SELECT epoch FROM tenants WHERE tenant_id = :tenant_id", tenant_id=tenant_id
             )
             epoch = to_integer(rows[0][0]) if rows else 0
-            return max(epoch, self._tombstone(transaction, scope_id) + 1)
+            return max(epoch, self._tombstone(transaction, tenant_id, scope_id) + 1)
 
     def reading_keys(self, owner: ScopeOwner) -> Sequence[ScopeKeys]:
         """Return the keys of every epoch that may still be read, newest first."""
@@ -149,7 +153,8 @@ class Keyring:
             tenant = self.find_tenant(transaction, owner.tenant_id)
             if tenant is None:
                 return []
-            floor = max(tenant.oldest_epoch, self._tombstone(transaction, owner.scope_id) + 1)
+            tombstone = self._tombstone(transaction, owner.tenant_id, owner.scope_id)
+            floor = max(tenant.oldest_epoch, tombstone + 1)
             if owner.epoch < floor:
                 return []
             rows = transaction.execute(
@@ -177,20 +182,24 @@ class Keyring:
             if tenant is None:
                 raise KeyUnavailableError("The tenant of this scope has no key.")
             # (2) Keys are made above the tombstone, in the newest epoch only.
-            epoch = max(tenant.epoch, self._tombstone(transaction, owner.scope_id) + 1)
+            tombstone = self._tombstone(transaction, owner.tenant_id, owner.scope_id)
+            epoch = max(tenant.epoch, tombstone + 1)
             if owner.epoch != epoch:
                 raise EpochRetiredError("The epoch of this scope token has ended.")
             # (3) Whoever inserts first has made the key; everybody reads what is there.
             seal_key = os.urandom(KEY_BYTES)
-            here: dict[str, Value] = {"scope_id": owner.scope_id, "epoch": epoch}
+            here: dict[str, Value] = {
+                "tenant_id": owner.tenant_id,
+                "scope_id": owner.scope_id,
+                "epoch": epoch,
+            }
             # Cached for `cache_s` from now on, it may seal until then, and what it seals lives on.
             expires = int(self.now_unix_s()) + lifetimes.cache_s + lifetimes.max_age_s + 1
             transaction.execute(
                 "INSERT INTO scope_keys (scope_id, epoch, tenant_id, wrapped, expires_unix_s) "
                 "VALUES (:scope_id, :epoch, :tenant_id, :wrapped, :expires) "
-                "ON CONFLICT (scope_id, epoch) DO UPDATE SET expires_unix_s = :expires "
+                "ON CONFLICT (tenant_id, scope_id, epoch) DO UPDATE SET expires_unix_s = :expires "
                 "WHERE scope_keys.expires_unix_s < :expires",
-                tenant_id=owner.tenant_id,
                 wrapped=wrap_key(
                     tenant.key, seal_key, *self._scope_context(tenant, owner.scope_id, epoch)
                 ),
@@ -198,7 +207,8 @@ class Keyring:
                 **here,
             )
             rows = transaction.execute(
-                "SELECT wrapped FROM scope_keys WHERE scope_id = :scope_id AND epoch = :epoch",
+                "SELECT wrapped FROM scope_keys WHERE tenant_id = :tenant_id "
+                "AND scope_id = :scope_id AND epoch = :epoch",
                 **here,
             )
         return self._scope_keys(tenant, owner.scope_id, epoch, rows[0][0])
@@ -279,7 +289,7 @@ class Keyring:
         context = self._scope_context(tenant, scope_id, epoch)
         return ScopeKeys(
             epoch=epoch,
-            tenant_bucket=derive_tenant_bucket(tenant.key),
+            tenant_bucket=self.tenant_bucket(tenant.tenant_id),
             scope_bucket=derive_scope_bucket(tenant.key, scope_id),
             seal_key=SealKey(unwrap_key(tenant.key, to_bytes(wrapped), *context)),
             name_key=derive_name_key(tenant.key, scope_id=scope_id, epoch=epoch),
@@ -290,9 +300,11 @@ class Keyring:
     ) -> tuple[str | bytes | int, ...]:
         return ("scope-key", self.deployment, tenant.tenant_id, scope_id, epoch)
 
-    def _tombstone(self, transaction: Transaction, scope_id: bytes) -> int:
+    def _tombstone(self, transaction: Transaction, tenant_id: bytes, scope_id: bytes) -> int:
         rows = transaction.execute(
-            "SELECT epoch FROM tombstones WHERE scope_id = :scope_id", scope_id=scope_id
+            "SELECT epoch FROM tombstones WHERE tenant_id = :tenant_id AND scope_id = :scope_id",
+            tenant_id=tenant_id,
+            scope_id=scope_id,
         )
         return to_integer(rows[0][0]) if rows else -1
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvward.errors import KeyUnavailableError
-from kvward.scope.derive import derive_scope_bucket, derive_tenant_bucket
+from kvward.scope.derive import derive_scope_bucket
 from kvward.scope.keyring.database import Transaction, Value
 from kvward.scope.keyring.keyring import Keyring, to_bytes, to_integer
 from kvward.scope.keyring.receipt import FORMAT, ErasureReceipt
@@ -116,7 +116,7 @@ def _destroy_tenant(
         if not tombstones:
             raise _unknown(tenant)
         return to_integer(tombstones[0][0]) - 1, 0
-    _plan_purge(transaction, keyring, derive_tenant_bucket(row.key), None)
+    _plan_purge(transaction, keyring, keyring.tenant_bucket(tenant_id), None)
     last_epoch = _last_epoch(transaction, tenant_id)
     destroyed = _count(transaction, "scope_keys", tenant_id) + 1
     for table in ("scope_keys", "tombstones"):
@@ -149,7 +149,7 @@ def erase_scope(keyring: Keyring, tenant: str, scope_id: bytes) -> ErasureReceip
         if row is None:
             raise _unknown(tenant)
         scope_bucket = derive_scope_bucket(row.key, scope_id)
-        _plan_purge(transaction, keyring, derive_tenant_bucket(row.key), scope_bucket)
+        _plan_purge(transaction, keyring, keyring.tenant_bucket(tenant_id), scope_bucket)
         here: dict[str, Value] = {"scope_id": scope_id, "tenant_id": tenant_id}
         rows = transaction.execute(
             "SELECT epoch FROM scope_keys WHERE scope_id = :scope_id AND tenant_id = :tenant_id "
@@ -169,7 +169,7 @@ def erase_scope(keyring: Keyring, tenant: str, scope_id: bytes) -> ErasureReceip
         transaction.execute(
             "INSERT INTO tombstones (scope_id, tenant_id, epoch) "
             "VALUES (:scope_id, :tenant_id, :epoch) "
-            "ON CONFLICT (scope_id) DO UPDATE SET epoch = :epoch",
+            "ON CONFLICT (tenant_id, scope_id) DO UPDATE SET epoch = :epoch",
             epoch=last_epoch,
             **here,
         )

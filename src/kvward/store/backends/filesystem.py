@@ -143,7 +143,9 @@ class FilesystemBackend:
         return len(names)
 
     def stats(self) -> Mapping[bytes, BucketUsage]:
-        """Return the usage of every tenant."""
+        """Return the usage of every tenant, after a sweep."""
+        while self.sweep():
+            pass
         return self._index.usage()
 
     def sweep(self) -> int:
@@ -244,7 +246,9 @@ class FilesystemBackend:
     def _publish(self, entry: Entry, written: Path) -> bool:
         """Move a written file into place, after whatever has to go for it."""
         size = written.stat().st_size
-        admitted, dropped = self._index.admit(entry.name, size, expires_unix_s=entry.expires_unix_s)
+        admitted, dropped = self._index.admit(
+            entry.name, size, expires_unix_s=entry.expires_unix_s, now_unix_s=self._now()
+        )
         for name in dropped:
             self._path(name).unlink(missing_ok=True)
         if admitted:
@@ -264,7 +268,10 @@ class FilesystemBackend:
         admitted = False
         if status.st_mtime > self._now():
             admitted, dropped = self._index.admit(
-                name, status.st_size, expires_unix_s=int(status.st_mtime)
+                name,
+                status.st_size,
+                expires_unix_s=int(status.st_mtime),
+                now_unix_s=self._now(),
             )
             for other in dropped:
                 self._path(other).unlink(missing_ok=True)

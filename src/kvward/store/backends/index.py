@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS entries (
     UNIQUE (tenant, scope, name));
 CREATE INDEX IF NOT EXISTS entries_of_tenant ON entries (tenant, protected, put);
 CREATE INDEX IF NOT EXISTS entries_by_expiry ON entries (expires_unix_s);
+CREATE INDEX IF NOT EXISTS expiry_of_tenant ON entries (tenant, expires_unix_s);
 CREATE TABLE IF NOT EXISTS tenants (
     tenant BLOB PRIMARY KEY,
     has_share INTEGER NOT NULL,
@@ -78,9 +79,11 @@ class EntryIndex:
                 self._depth -= 1
 
     def admit(
-        self, name: EntryName, num_bytes: int, *, expires_unix_s: int
+        self, name: EntryName, num_bytes: int, *, expires_unix_s: int, now_unix_s: float
     ) -> tuple[bool, list[EntryName]]:
         """Make room for an entry and account for it, in place of one of the same name.
+
+        What is past its time takes no room: it goes first, the tenant's own in any case.
 
         Returns:
             Whether it may be kept, and what was dropped for it, whose bytes the caller deletes. An
@@ -92,6 +95,7 @@ class EntryIndex:
             self._remove(name)
             if num_bytes > self._room.capacity_bytes:
                 return False, [name]
+            dropped += self._drop_expired_of(name.tenant, now_unix_s)
             self._meet(name.tenant)
             while True:
                 has_share, protected_bytes = self._db.execute(
@@ -101,6 +105,10 @@ class EntryIndex:
                 protected = has_share and protected_bytes + num_bytes <= self._room.share_bytes
                 if num_bytes <= self._free_bytes():
                     break
+                if expired := self.expired(now_unix_s, limit=1):
+                    self._remove(expired[0], keep_tenant=name.tenant)
+                    dropped += expired
+                    continue
                 # (1) Within its share a tenant takes back what others borrowed; beyond it, it
                 #     takes from itself, or from nobody.
                 victim = self._largest_borrower() if protected else name.tenant
@@ -166,6 +174,16 @@ class EntryIndex:
         """Close the index."""
         with self._lock:
             self._db.close()
+
+    def _drop_expired_of(self, tenant: bytes, now_unix_s: float) -> list[EntryName]:
+        rows = self._db.execute(
+            "SELECT tenant, scope, name FROM entries WHERE tenant = ? AND expires_unix_s <= ?",
+            (tenant, int(now_unix_s)),
+        ).fetchall()
+        names = [_to_name(row) for row in rows]
+        for name in names:
+            self._remove(name)
+        return names
 
     def _free_bytes(self) -> int:
         (used,) = self._db.execute(

@@ -59,7 +59,10 @@ class MemoryBackend:
             self._sweep()
             for entry, data in zip(entries, copies, strict=True):
                 admitted, dropped = self._index.admit(
-                    entry.name, len(data), expires_unix_s=entry.expires_unix_s
+                    entry.name,
+                    len(data),
+                    expires_unix_s=entry.expires_unix_s,
+                    now_unix_s=self._now(),
                 )
                 for name in dropped:
                     self._entries.pop(name, None)
@@ -88,13 +91,18 @@ class MemoryBackend:
 
     def stats(self) -> Mapping[bytes, BucketUsage]:
         """Return the usage of every tenant."""
-        with self._lock:
+        with self._lock, self._index.batch():
+            # All of it: how much somebody else stores must not tell in when ours is swept.
+            while self._sweep():
+                pass
             return self._index.usage()
 
     def _forget(self, name: EntryName) -> None:
         self._index.remove(name)
         self._entries.pop(name, None)
 
-    def _sweep(self) -> None:
-        for name in self._index.expired(self._now(), limit=_SWEPT_AT_ONCE):
+    def _sweep(self) -> int:
+        names = self._index.expired(self._now(), limit=_SWEPT_AT_ONCE)
+        for name in names:
             self._forget(name)
+        return len(names)
