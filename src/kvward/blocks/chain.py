@@ -1,6 +1,6 @@
 """Identity of a block: a hash over scope, model and everything before it. Pure functions.
 
-Source: docs/spec/block-identity-v1.md, section 3.
+Source: docs/spec/block-identity-v1.md, section 5.
 """
 
 from __future__ import annotations

@@ -85,9 +85,11 @@ def _field(value: object, *, depth: int) -> Field:
         case list() | tuple():
             return ["list", *(_field(item, depth=depth + 1) for item in value)]
         case Mapping():
-            strange = next((key for key in value if not isinstance(key, str)), None)
-            if strange is not None:
-                raise UsageError(f"The configuration has the key {strange!r}, which is not text.")
+            strange = [key for key in value if not isinstance(key, str)]
+            if strange:
+                raise UsageError(
+                    f"The configuration has the key {strange[0]!r}, which is not text."
+                )
             return [
                 "mapping",
                 *([key, _field(value[key], depth=depth + 1)] for key in sorted(value)),

@@ -82,7 +82,7 @@ def verify_equivalences(text: str, *, public_key: bytes) -> Equivalences:
         read_as = {bytes.fromhex(a): bytes.fromhex(b) for a, b in pairs}
         if [(a.hex(), b.hex()) for a, b in sorted(read_as.items())] != pairs:
             raise ConfigError("A digest in the list of equal manifests is not spelled as it is.")
-    except (ValueError, TypeError, AttributeError, KeyError):
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         raise ConfigError("The list of equal manifests is not in its form.") from None
     except InvalidSignature:
         raise ConfigError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,10 +20,10 @@ _LABEL = "kvward/files/v1"
 # A file may be written twice within one tick of its time stamp and look the same.
 _SETTLED_NS = 2_000_000_000
 
-_FileIdentity = tuple[int, int, int, int, int]
+FileIdentity = tuple[int, int, int, int, int]
 
 
-def identify_file(file: Path | int) -> _FileIdentity:
+def identify_file(file: Path | int) -> FileIdentity:
     """Return what changes when a file does: device, inode, length, both times.
 
     Args:
@@ -50,11 +51,40 @@ def digest_named_files(files: Iterable[tuple[str, int, bytes]]) -> bytes:
     return hashlib.sha256(encode(_LABEL, fields)).digest()
 
 
+def list_files(folder: Path) -> tuple[str, ...]:
+    """Return the names of all files under a folder, relative to it, "/" between folders.
+
+    For an adapter all of them count: which ones an engine reads is the engine's affair.
+
+    Raises:
+        ConfigError: There is none, a folder cannot be read, or is a link and so may lead anywhere.
+    """
+    names: list[str] = []
+
+    def refuse(error: OSError) -> None:
+        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.") from error
+
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        for name in folders:
+            if Path(place, name).is_symlink():
+                raise ConfigError(
+                    f"{Path(place, name)} is a link to a folder.",
+                    hint="Put the files themselves there; links to files are followed.",
+                )
+        names += [Path(place, name).relative_to(folder).as_posix() for name in files]
+    if not names:
+        raise ConfigError(f"{folder} holds no files.")
+    strange = next((name for name in names if not _is_text(name)), None)
+    if strange is not None:
+        raise ConfigError(f"The name of the file {strange!r} in {folder} is not UTF-8.")
+    return tuple(sorted(names))
+
+
 class FileDigests:
     """Digests of files, remembered in this process. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[_FileIdentity, bytes] = {}
+        self._known: dict[FileIdentity, bytes] = {}
 
     def digest(self, folder: Path, names: Iterable[str]) -> bytes:
         """Return 32 bytes over names, lengths and content of files.
@@ -63,15 +93,18 @@ class FileDigests:
             folder: Where they lie; not part of the digest.
             names: Paths relative to it, "/" between folders; which files count is the caller's.
         Raises:
-            ConfigError: A file cannot be read, or changed while it was read.
+            ConfigError: There are no names, a file cannot be read, or changed while it was read.
         """
-        return digest_named_files(
-            (name, *self._digest_file(folder / name)) for name in sorted(set(names))
-        )
+        chosen = sorted(set(names))
+        if not chosen:
+            raise ConfigError(f"No files of {folder} were named, so there is nothing to digest.")
+        return digest_named_files((name, *self._digest_file(folder / name)) for name in chosen)
 
     def _digest_file(self, path: Path) -> tuple[int, bytes]:
         try:
-            with path.open("rb", buffering=0) as file:
+            with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise ConfigError(f"{path} is not a regular file.")
                 identity = identify_file(file.fileno())
                 known = self._known.get(identity)
                 if known is None:
@@ -88,3 +121,16 @@ class FileDigests:
                 hint="Without all of a model's files its state cannot be named, nor kept.",
             ) from exc
         return identity[2], known
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # A pipe in place of a file must not keep us waiting for somebody to write into it.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kvward.canonical import Field, encode
+from kvward.errors import UsageError
 
 DIGEST_BYTES = 32
 
@@ -67,7 +68,10 @@ def digest_image(pixels: bytes, *, width: int, height: int, mode: str, processor
         pixels: Raw, in the order of `mode`; equal bytes of another shape are another image.
         mode: Such as "RGB", "RGBA", "L", "P"; a palette belongs to the pixels.
         processor: Digest of the processor's configuration (size, crop, normalisation), 32 bytes.
+    Raises:
+        UsageError: The processor's digest does not have 32 bytes.
     """
+    _check_digests([processor], "processor")
     return hashlib.sha256(
         encode("kvward/input/image/v1", width, height, mode, processor, pixels)
     ).digest()
@@ -77,6 +81,7 @@ def digest_audio(
     samples: bytes, *, rate_hz: int, channels: int, dtype: str, processor: bytes
 ) -> bytes:
     """Return the digest of a sound as the model hears it; arguments as for an image."""
+    _check_digests([processor], "processor")
     return hashlib.sha256(
         encode("kvward/input/audio/v1", rate_hz, channels, dtype, processor, samples)
     ).digest()
@@ -88,7 +93,12 @@ def digest_video(frames: Sequence[bytes], *, times_ms: Sequence[int]) -> bytes:
     Args:
         frames: Digests of its frames, as `digest_image` returns them.
         times_ms: When each is shown.
+    Raises:
+        UsageError: Not every frame has a digest of 32 bytes and a time.
     """
+    _check_digests(frames, "frame")
+    if len(frames) != len(times_ms) or not frames:
+        raise UsageError("A video has at least one frame, and a time for each.")
     return hashlib.sha256(encode("kvward/input/video/v1", list(frames), list(times_ms))).digest()
 
 
@@ -130,7 +140,7 @@ def check_inputs(inputs: Sequence[PromptInput], *, num_tokens: int) -> Cacheable
         reason = None
         if given.kind not in kinds:
             reason = "an input of an unknown kind"
-        elif given.digest is None or len(given.digest) != DIGEST_BYTES:
+        elif not _is_digest(given.digest):
             reason = "an input without a full digest"
         if reason is not None:
             return CacheableInputs(
@@ -149,7 +159,8 @@ def extras_of_block(
         first_token: Of the block.
     Returns:
         For each input that reaches into the block: kind, digest, where in the block it begins,
-        which of its own tokens that is, and how many of them lie in the block.
+        which of its own tokens that is, how many of them lie in the block, and how many it has in
+        all: a model that attends in both directions inside an image sees those that follow.
     """
     extras: list[Field] = []
     for given in inputs:
@@ -163,6 +174,16 @@ def extras_of_block(
                     begin - first_token,
                     begin - given.first_token,
                     end - begin,
+                    given.num_tokens,
                 ]
             )
     return tuple(extras)
+
+
+def _is_digest(digest: object) -> bool:
+    return isinstance(digest, bytes) and len(digest) == DIGEST_BYTES
+
+
+def _check_digests(digests: Sequence[bytes], of_what: str) -> None:
+    if not all(_is_digest(digest) for digest in digests):
+        raise UsageError(f"The digest of the {of_what} has {DIGEST_BYTES} bytes.")

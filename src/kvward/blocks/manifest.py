@@ -8,8 +8,10 @@ Source: docs/spec/block-identity-v1.md, section 2.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from typing import Self
 
 from kvward.canonical import Field, encode
 from kvward.errors import UsageError
@@ -18,6 +20,9 @@ _LABEL = "kvward/model-manifest/v1"
 _DIGEST_BYTES = 32
 # Settings that stand for whatever an engine chooses: two engines may choose differently.
 _NOT_EFFECTIVE = frozenset({"auto", "default", "none", ""})
+_UNSCALED = frozenset({"float32", "float16", "bfloat16"})
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_REVISION = "kvward/weights-revision/v1"
 
 
 class WeightsKind(StrEnum):
@@ -42,6 +47,23 @@ class WeightsIdentity:
 
     def __post_init__(self) -> None:
         _check_digest(self.digest, "weights")
+
+    @classmethod
+    def from_revision(cls, commit: str) -> Self:
+        """Return the identity of weights that an operator vouches for by their commit.
+
+        Args:
+            commit: In full, 40 or 64 hexadecimal digits.
+        Raises:
+            UsageError: It is not. A branch or a tag names other weights tomorrow.
+        """
+        if not _COMMIT.fullmatch(commit):
+            raise UsageError(
+                f"The revision {commit!r} is not a commit in full.",
+                hint="Name the commit, 40 or 64 hexadecimal digits, or hash the weights.",
+            )
+        digest = hashlib.sha256(encode(_REVISION, commit)).digest()
+        return cls(kind=WeightsKind.REVISION, digest=digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +92,8 @@ class ParallelShape:
     expert: int
 
     def __post_init__(self) -> None:
-        if min(self.tensor, self.pipeline, self.context, self.expert) < 1:
-            raise ValueError("Every parallel size is at least 1.")
+        for field in fields(self):
+            _check_count(getattr(self, field.name), f"{field.name} ranks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +108,8 @@ class ModelManifest:
         chat_template: Digest over the template's text, 32 bytes; None where there is none.
         dtype: Effective type of the computation, such as "bfloat16"; never "auto".
         kv_dtype: Effective type of stored keys and values; never "auto".
-        kv_scales: Digest over the scales of a quantised cache, 32 bytes; None where it has none.
+        kv_scales: Digest over the scales of a quantised cache, 32 bytes, even if all are 1; None
+            for float32, float16 and bfloat16, which have none.
         quantisation: Method and its parameters as text; None where weights are not quantised.
         attention: Kernel and codec by which keys and values are written, as text.
         block_tokens: Tokens of a block.
@@ -95,7 +118,7 @@ class ModelManifest:
         engine_version: Its exact version. An upgrade is another manifest; see `equivalence`.
         adapter: Which adapter; None for the base model.
     Raises:
-        UsageError: A type is "auto" or the like.
+        UsageError: A type is "auto" or the like, or a quantised cache has no scales.
         ValueError: A digest does not have 32 bytes, or a size is below 1.
     """
 
@@ -115,9 +138,13 @@ class ModelManifest:
     adapter: AdapterIdentity | None
 
     def __post_init__(self) -> None:
-        for name in ("dtype", "kv_dtype", "attention", "engine", "engine_version"):
+        for name in (
+            "dtype", "kv_dtype", "quantisation", "attention", "engine", "engine_version",
+        ):  # fmt: skip
             value = getattr(self, name)
-            if value.lower() in _NOT_EFFECTIVE:
+            if value is None and name == "quantisation":
+                continue
+            if value.strip().lower() in _NOT_EFFECTIVE:
                 raise UsageError(
                     f"The manifest's {name} is {value!r}, which says nothing about state.",
                     hint="State what the engine really uses, as it logs it at its start.",
@@ -126,8 +153,13 @@ class ModelManifest:
             digest = getattr(self, name)
             if digest is not None:
                 _check_digest(digest, name)
-        if self.block_tokens < 1:
-            raise ValueError("A block has at least one token.")
+        if (self.kv_dtype in _UNSCALED) is not (self.kv_scales is None):
+            raise UsageError(
+                f"The KV type {self.kv_dtype!r} and the digest of its scales do not fit together.",
+                hint="A quantised cache is read back with scales: give the digest of those in "
+                f"force. {', '.join(sorted(_UNSCALED))} have none.",
+            )
+        _check_count(self.block_tokens, "tokens of a block")
 
     def digest(self) -> bytes:
         """Return the 32 bytes that stand for the model in every block's identity."""
@@ -147,6 +179,11 @@ def _field(value: object) -> Field:
     return str(value) if isinstance(value, StrEnum) else value
 
 
-def _check_digest(digest: bytes, name: str) -> None:
-    if len(digest) != _DIGEST_BYTES:
+def _check_digest(digest: object, name: str) -> None:
+    if not isinstance(digest, bytes) or len(digest) != _DIGEST_BYTES:
         raise ValueError(f"The digest of the {name} has {_DIGEST_BYTES} bytes.")
+
+
+def _check_count(count: object, name: str) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ValueError(f"The number of {name} is an integer of at least 1.")
