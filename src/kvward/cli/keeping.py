@@ -173,6 +173,7 @@ class Kept:
 
 
 def from_environment(variable: str) -> str:
+    """Return what an environment variable that the policy names holds. [secret]"""
     value = os.environ.get(variable)
     if not value:
         raise ConfigError(

@@ -142,7 +142,8 @@ class Backend(Protocol):
 
         Returns:
             For each entry whether it is kept. False means that there was no room for it that was
-            the tenant's to take; nothing of another tenant's share was touched.
+            the tenant's to take; nothing of another tenant's share was touched. An earlier entry
+            of the same name may then be gone or still be there.
         """
 
     def contains_many(self, names: Sequence[EntryName]) -> list[bool]:
