@@ -18,6 +18,7 @@ from kvward.scope import RootKey, Scope, ScopeIssuer, verify_token
 from kvward.scope.derive import derive_tenant_key, derive_token_key
 from kvward.scope.owner import verify_owner
 from kvward.terms import SharingLevel
+from manifest_vectors import chain_vectors, manifest_vectors
 from sealed_vectors import sealed_block_vectors
 
 FOLDER = Path(__file__).parent.parent / "vectors"
@@ -198,6 +199,8 @@ def main() -> int:
         ("scope-token-v1.json", token_vectors()),
         ("owner-tag-v1.json", owner_vectors()),
         ("sealed-block-v1.json", sealed_block_vectors()),
+        ("manifest-v1.json", manifest_vectors()),
+        ("chain-v1.json", chain_vectors()),
     ]:
         text = json.dumps(vectors, indent=1, ensure_ascii=False) + "\n"
         path = FOLDER / name
