@@ -252,15 +252,16 @@ class StoreCheck:
 
     def _account(self, backend: FilesystemBackend, found: Counter[str]) -> Iterator[str]:
         store = self._folder / "store"
+        # Before the files are counted: asking sweeps what is past its time.
+        told = {
+            tenant: (usage.num_entries, usage.num_bytes)
+            for tenant, usage in backend.stats().items()
+        }
         files: dict[bytes, list[int]] = {}
         for path in (store / "entries").rglob("*"):
             if path.is_file():
                 tenant = bytes.fromhex(path.relative_to(store / "entries").parts[0])
                 files.setdefault(tenant, []).append(path.stat().st_size)
-        told = {
-            tenant: (usage.num_entries, usage.num_bytes)
-            for tenant, usage in backend.stats().items()
-        }
         there = {tenant: (len(sizes), sum(sizes)) for tenant, sizes in files.items()}
         if told != there:
             yield "index and files disagree"
