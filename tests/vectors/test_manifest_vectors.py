@@ -19,7 +19,22 @@ FOLDER = Path(__file__).parents[2] / "vectors"
 MANIFEST = json.loads((FOLDER / "manifest-v1.json").read_text(encoding="utf-8"))
 CHAIN = json.loads((FOLDER / "chain-v1.json").read_text(encoding="utf-8"))
 DIGESTS = {"digest", "configuration", "tokenizer", "chat_template", "kv_scales"}
-ORDER = ["weights", "configuration", "tokenizer", "chat_template", "dtype", "kv_dtype", "kv_scales", "quantisation", "attention", "block_tokens", "parallel", "engine", "engine_version", "adapter"]
+ORDER = [
+    "weights",
+    "configuration",
+    "tokenizer",
+    "chat_template",
+    "dtype",
+    "kv_dtype",
+    "kv_scales",
+    "quantisation",
+    "attention",
+    "block_tokens",
+    "parallel",
+    "engine",
+    "engine_version",
+    "adapter",
+]
 INNER = {
     "weights": ["kind", "digest"],
     "parallel": ["tensor", "pipeline", "context", "expert"],

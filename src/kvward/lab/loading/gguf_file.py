@@ -12,7 +12,7 @@ import numpy as np
 from gguf.quants import dequantize
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from kvward.blocks.config import digest_config, digest_template
+from kvward.blocks.config import digest_config, digest_template, digest_tokenizer
 from kvward.blocks.files import digest_named_files, identify_file
 from kvward.errors import ModelLoadError
 from kvward.lab.interface import FloatArray, LayerWeights, LlamaConfig, LlamaWeights
@@ -65,7 +65,7 @@ def _identify(path: Path, fields: Mapping[str, Any]) -> CheckpointIdentity:
     return CheckpointIdentity(
         # One file has no name within its model; the whole of it is the model.
         weights=digest_named_files([("", num_bytes, content)]),
-        tokenizer=digest_config(tokenizer),
+        tokenizer=digest_tokenizer({"gguf": digest_config(tokenizer)}),
         chat_template=digest_template(fields.get("tokenizer.chat_template")),
         quantisation=f"gguf file type {fields.get('general.file_type')}",
     )
