@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from kvward.blocks.equivalence import Equivalences, sign_equivalences, verify_equivalences
+from kvward.blocks.equivalence import (
+    Equivalences,
+    _signed_bytes,
+    sign_equivalences,
+    verify_equivalences,
+)
 from kvward.errors import ConfigError
 
 OLD, NEW, OTHER = b"\xa1" * 32, b"\xb2" * 32, b"\xc3" * 32
@@ -115,3 +120,16 @@ def test_signature_of_another_document_of_the_same_key_does_not_count() -> None:
             verify_equivalences(
                 changed(lambda d, s=signature: d.update(signature=s)), public_key=KEY
             )
+
+
+def test_digest_has_one_spelling_even_when_signed() -> None:
+    for spelled in (NEW.hex().upper(), NEW.hex() + " "):
+        content = _signed_bytes([(spelled, OLD.hex())])
+        signature = Ed25519PrivateKey.from_private_bytes(SEED).sign(content)
+        document = {
+            "format": "kvward-manifest-equivalence-1",
+            "read_as": {spelled: OLD.hex()},
+            "signature": base64.b64encode(signature).decode(),
+        }
+        with pytest.raises(ConfigError, match="spelled"):
+            verify_equivalences(json.dumps(document), public_key=KEY)

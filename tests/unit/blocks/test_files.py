@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvward.blocks import files
-from kvward.blocks.files import FileDigests, digest_named_files, list_files
+from kvward.blocks.files import FileDigests, digest_named_files, identify_file, list_files
 from kvward.errors import ConfigError
 
 HOUR_NS = 3600 * 10**9
@@ -181,3 +181,14 @@ def test_folder_without_files_or_with_unreadable_names_is_refused(tmp_path: Path
     (tmp_path / os.fsdecode(b"\xff")).touch()
     with pytest.raises(ConfigError, match="not UTF-8"):
         list_files(tmp_path)
+
+
+def test_two_files_are_never_one_file(folder: Path) -> None:
+    status = (folder / "a.bin").stat()
+    assert identify_file(folder / "a.bin") == (
+        status.st_dev,
+        status.st_ino,
+        4,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
