@@ -308,7 +308,10 @@ class ScopedStore:
                     shared.events.emit("store.refused", reason=reason.value)
                     refused.append(name)
         if refused:
-            shared.backend.delete_many(refused)
+            try:
+                shared.backend.delete_many(refused)
+            except StoreError as exc:  # it will not open the next time either
+                self._report(exc)
         return opened
 
     def _look_in_every_epoch(

@@ -174,11 +174,6 @@ def test_an_entry_larger_than_the_room_is_not_kept_and_replaces_nothing(index: E
     check_accounts(index, ROOM)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="what can never fit beside the others is found out after everything of its own went",
-)
 def test_an_entry_that_cannot_fit_costs_its_tenant_nothing_else(index: EntryIndex) -> None:
     admit(index, B, range(10), 1)
     admit(index, A, range(5), 1)

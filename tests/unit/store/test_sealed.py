@@ -432,11 +432,6 @@ def test_memory_is_wiped_even_when_something_unforeseen_is_raised() -> None:
     assert not any(staging[BLOCK:])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="when the bad entry cannot be dropped, good blocks of the same look-up are given up",
-)
 def test_a_drop_that_fails_costs_no_good_block() -> None:
     case = Case()
     case.save(owner())

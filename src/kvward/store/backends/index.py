@@ -109,6 +109,9 @@ class EntryIndex:
                     self._remove(expired[0], keep_tenant=name.tenant)
                     dropped += expired
                     continue
+                if not self._can_ever_fit(name.tenant, num_bytes, has_share=bool(has_share)):
+                    self._leave_if_empty(name.tenant)
+                    return False, [*dropped, name]
                 # (1) Within its share a tenant takes back what others borrowed; beyond it, it
                 #     takes from itself, or from nobody.
                 victim = self._largest_borrower() if protected else name.tenant
@@ -174,6 +177,14 @@ class EntryIndex:
         """Close the index."""
         with self._lock:
             self._db.close()
+
+    def _can_ever_fit(self, tenant: bytes, num_bytes: int, *, has_share: bool) -> bool:
+        """Tell whether an entry fits after everything is gone that the tenant may take."""
+        (own,) = self._db.execute(
+            "SELECT protected_bytes + borrowed_bytes FROM tenants WHERE tenant = ?", (tenant,)
+        ).fetchone()
+        within_share = has_share and num_bytes <= self._room.share_bytes
+        return within_share or num_bytes <= self._free_bytes() + int(own)
 
     def _drop_expired_of(self, tenant: bytes, now_unix_s: float) -> list[EntryName]:
         rows = self._db.execute(
