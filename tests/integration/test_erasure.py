@@ -39,6 +39,7 @@ from kvward.errors import (
 from kvward.scope import RootKey
 from kvward.scope.derive import derive_scope_bucket
 from kvward.scope.keyring import (
+    CachedKeys,
     ErasureReceipt,
     Keyring,
     LocalRoot,
@@ -53,6 +54,7 @@ from kvward.scope.keyring import (
 )
 from kvward.scope.owner import ScopeOwner
 from kvward.store import Bucket
+from kvward.testing.clocks import ManualClock
 from services.postgres import PostgresServer
 
 TABLES = ("meta", "tenants", "scope_keys", "tombstones", "purges")
@@ -347,6 +349,34 @@ def test_an_erasure_beside_a_reader_leaves_no_key_or_says_so(tmp_path: Path) -> 
     reader.close()
     keyring.database.close()
     assert told or bytes(wrapped) not in written  # type: ignore[arg-type]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="the bound is the longer of cache and request, but a request may begin as long as the "
+    "cache lasts, and what it read then is in use until its end: the sum of both",
+)
+def test_a_request_that_begins_with_remembered_keys_ends_within_the_bound(
+    keyring: Keyring, tmp_path: Path
+) -> None:
+    monotonic = ManualClock(0.0)
+    cached = CachedKeys(keyring, cache_s=LIFETIMES.cache_s, monotonic_s=monotonic)
+    backend = open_backend(tmp_path / "store")
+    store = open_store(backend, cached)
+    whose = find_owner(keyring, "a", b"erased")
+    assert all(save(store, whose))
+    assert all(load(store, whose))
+    # An erasure returns; a moment before the replica asks again, a request begins.
+    receipt = erase_scope(keyring, "a", whose.scope_id)
+    monotonic.advance(LIFETIMES.cache_s - 0.01)
+    began_s = monotonic()
+    read = all(load(store, whose))
+    backend.close()
+    assert read, "nothing was read; the test shows nothing"
+    ends_s = began_s + LIFETIMES.request_s
+    assert ends_s <= LIFETIMES.erasure_bound_s
+    assert receipt.erased_unix_s + ends_s <= receipt.effective_unix_s
 
 
 def test_buckets_of_what_was_erased_are_those_that_stores_purge(keyring: Keyring) -> None:
