@@ -6,14 +6,15 @@ ENGINES := .venv-engines
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store soak test-engines test-mooncake lock vectors clean
+.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store soak soak-audit soak-hostile soak-crash test-engines test-mooncake lock vectors clean
 
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
 	@echo "make test          the test suite (no GPU, no torch, loopback only)"
 	@echo "make lint          ruff, mypy, import-linter, test vectors"
 	@echo "make bench         benchmarks that need no real engine; writes build/bench/*.json"
-	@echo "make soak          200 audits of the clean engine; writes benchmarks/results/ (an hour)"
+	@echo "make soak          200 audits of the clean engine (an hour), 1,000,000 attacks on stored"
+	@echo "                   state (5 minutes), 1,000 kills (3 minutes); writes benchmarks/results/"
 	@echo "make test-engines  against transformers and SmolLM2 (installs torch, 2 GB)"
 	@echo "make test-mooncake against a Mooncake Store (needs libibverbs1; Linux network namespaces)"
 
@@ -56,8 +57,16 @@ bench: bench-lab bench-audit bench-seal bench-store
 bench-lab bench-audit bench-seal bench-store: bench-%: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench_$*.py
 
-soak: $(VENV)/.dev
+soak: soak-audit soak-hostile soak-crash
+
+soak-audit: $(VENV)/.dev
 	$(BIN)/python benchmarks/soak_audit.py
+
+soak-hostile: $(VENV)/.dev
+	nice -n 10 $(BIN)/python -m attacks.stored_state --mutations 1000000 --seed 2 --json benchmarks/results/soak-hostile.json
+
+soak-crash: $(VENV)/.dev
+	nice -n 10 $(BIN)/python -m attacks.crash --kills 500 --seed 1 --json benchmarks/results/soak-crash.json
 
 test-engines: $(ENGINES)/.done
 	@echo "With transformers: SmolLM2 and the canary. Not there yet: vLLM, SGLang, llama.cpp, LMCache."

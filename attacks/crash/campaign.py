@@ -91,7 +91,7 @@ def run_campaign(target: str, kind: str, *, kills: int, seed: int) -> Report:
         target: "store" or "keyring".
         kind: Which backend or database, the good or a bad one.
     """
-    rng = random.Random(f"{seed}/{target}/{kind}")  # noqa: S311 - a test's choices
+    rng = random.Random(f"{seed}/{target}/{kind}")
     report = Report(target=target, kind=kind)
     began = time.monotonic()
     while report.kills < kills:
@@ -136,7 +136,7 @@ def _kill_one(folder: Path, kill: Kill, report: Report, rng: random.Random) -> N
     barrier.wait(timeout=_LONGEST_S)
     victim.join(timeout=kill.after_s)
     if victim.exitcode is None:
-        assert victim.pid is not None  # noqa: S101 - it was started
+        assert victim.pid is not None
         os.kill(victim.pid, signal.SIGKILL)
         victim.join()
         report.kills_after_a_delay += 1
@@ -150,7 +150,7 @@ def _kill_one(folder: Path, kill: Kill, report: Report, rng: random.Random) -> N
     report.ended_before_the_kill += victim.exitcode != -signal.SIGKILL
     _read_notes(folder, report, [child.exitcode for child in children])
     if report.target == "store":
-        assert check is not None  # noqa: S101 - made above
+        assert check is not None
         problems = check.problems(report.found)
     else:
         alone = not any("second" in line for line in read_journal(folder / "journal"))
@@ -207,7 +207,7 @@ def _live(
     barrier.wait(timeout=_LONGEST_S)
     points.arm()
     # Opening is killed, too: it makes tables, and makes index and files agree.
-    working = work(random.Random(seed), journal)  # noqa: S311 - a test's choices
+    working = work(random.Random(seed), journal)
     steps, deadline = 0, time.monotonic() + _LONGEST_S
     while time.monotonic() < deadline and not (folder / "stop").exists():
         working.step()

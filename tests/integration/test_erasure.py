@@ -323,11 +323,6 @@ def restore(place: Place, tables: dict[str, list[Any]]) -> None:
     database.close()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="whether the journal could be emptied is not looked at: it cannot while somebody reads",
-)
 def test_an_erasure_beside_a_reader_leaves_no_key_or_says_so(tmp_path: Path) -> None:
     path = tmp_path / "keyring.db"
     keyring = open_short_keyring(("sqlite", str(path)))
@@ -351,12 +346,6 @@ def test_an_erasure_beside_a_reader_leaves_no_key_or_says_so(tmp_path: Path) -> 
     assert told or bytes(wrapped) not in written  # type: ignore[arg-type]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the bound is the longer of cache and request, but a request may begin as long as the "
-    "cache lasts, and what it read then is in use until its end: the sum of both",
-)
 def test_a_request_that_begins_with_remembered_keys_ends_within_the_bound(
     keyring: Keyring, tmp_path: Path
 ) -> None:

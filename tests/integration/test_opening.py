@@ -9,17 +9,10 @@ from pathlib import Path
 import pytest
 
 from keyrings import Clock, open_keyring
-from kvward.errors import KvwardError
 from kvward.store import Room
 from kvward.store.backends.filesystem import FilesystemBackend
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=KvwardError,
-    reason="SQLite does not wait for another process that is just turning on the journal: "
-    "'database is locked' at once, for about one opening in fifty of eight at the same moment",
-)
 @pytest.mark.parametrize("kind", ["store", "keyring"])
 def test_opening_waits_for_another_process_that_is_just_making_the_file(
     tmp_path: Path, kind: str

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kvward.blocks.layout import BlockLayout, Part
-from kvward.errors import EpochRetiredError, KeyringError, StoreError, UsageError
+from kvward.errors import BackendDataError, EpochRetiredError, KeyringError, StoreError, UsageError
 from kvward.events import EventSink
 from kvward.scope.derive import derive_block_name
 from kvward.scope.keyring import KeyClient, ScopeKeys
@@ -31,6 +32,8 @@ from kvward.seal import (
 from kvward.seal.xaes import NONCE_BYTES, Buffer
 from kvward.store.backend import Backend, Entry, EntryName
 from kvward.store.outage import Outages
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +140,7 @@ class ScopedStore:
             names = [
                 self._name(keys, chain_hashes[number], part) for number in missing for part in parts
             ]
-            present = self._shared.backend.contains_many(names)
+            present = _complete(self._shared.backend.contains_many(names), of=len(names))
             for place, number in enumerate(missing):
                 found[number] = all(present[place * len(parts) : (place + 1) * len(parts)])
 
@@ -171,7 +174,8 @@ class ScopedStore:
                 [self._name(keys, chain_hashes[number], part) for part in parts]
                 for number in missing
             ]
-            answers = shared.backend.get_many([name for block in names for name in block])
+            wanted = [name for block in names for name in block]
+            answers = _complete(shared.backend.get_many(wanted), of=len(wanted))
             blocks = [
                 _Found(
                     number=number,
@@ -215,7 +219,7 @@ class ScopedStore:
         try:
             keys = shared.keys.writing_keys(self._owner)
             entries = self._seal(keys, chain_hashes, blocks, parts)
-            kept = shared.backend.put_many(entries)
+            kept = _complete(shared.backend.put_many(entries), of=len(entries))
         except EpochRetiredError as exc:
             shared.events.emit("store.not-kept", reason=exc.code)
             return [False] * len(blocks)
@@ -349,6 +353,13 @@ class _Found:
     memory: memoryview
     names: Sequence[EntryName]
     sealed: Sequence[Buffer | None]
+
+
+def _complete(answers: list[_Answer], *, of: int) -> list[_Answer]:
+    """Refuse a list with fewer answers than questions, which would read as yes for the rest."""
+    if len(answers) != of:
+        raise BackendDataError("The store did not answer for every entry it was asked for.")
+    return answers
 
 
 def _place(name: EntryName) -> bytes:

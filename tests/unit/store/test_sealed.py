@@ -625,3 +625,17 @@ def test_events_hold_no_name_no_key_and_no_pseudonym() -> None:
     for secret in secrets:
         assert secret.hex() not in text
         assert repr(secret)[2:-1] not in text
+
+
+@pytest.mark.parametrize("method", ["get_many", "put_many", "contains_many"])
+def test_a_short_answer_is_no_answer(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case()
+    case.save(owner())
+    monkeypatch.setattr(case.backend, method, lambda asked: [])
+    ask: Callable[[], list[bool]] = {
+        "get_many": lambda: case.load(owner()),
+        "put_many": lambda: case.save(owner()),
+        "contains_many": lambda: case.store.scope(owner()).contains(HASHES),
+    }[method]
+    assert ask() == [False] * 4
+    assert case.events.reasons() == [("store.unavailable", "store.backend-data")]

@@ -55,8 +55,12 @@ class KeyLifetimes:
 
     @property
     def erasure_bound_s(self) -> int:
-        """Return after how long nothing erased is served or opened anywhere."""
-        return max(self.cache_s, self.request_s)
+        """Return after how long nothing erased is served or opened anywhere.
+
+        A request may begin as long as its replica remembers the key, and what it read at its
+        beginning is in use until its end.
+        """
+        return self.cache_s + self.request_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from kvward.errors import KeyringUnavailableError, KeyUnavailableError
 from kvward.scope.keyring.database import SCHEMA, Transaction, Value
 
 _WAIT_S = 10.0
+_POLL_S = 0.02
 
 
 class _Statements:
@@ -46,7 +48,8 @@ class SqliteDatabase:
             self._connection = sqlite3.connect(
                 path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
             )
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+            turn_on_journal(self._connection)
+            for pragma in ("synchronous = FULL", "secure_delete = ON"):
                 self._connection.execute(f"PRAGMA {pragma}").fetchall()
             with self.transaction() as transaction:
                 for statement in SCHEMA:
@@ -85,13 +88,42 @@ class SqliteDatabase:
         """Empty the journal, in which deleted rows would remain."""
         with self._lock:
             try:
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                ((busy, *_),) = self._connection.execute(
+                    "PRAGMA wal_checkpoint(TRUNCATE)"
+                ).fetchall()
             except sqlite3.Error as exc:
                 raise KeyringUnavailableError(
                     f"The journal of the keyring {self._path} cannot be emptied: {exc}."
                 ) from exc
+        if busy:
+            raise KeyringUnavailableError(
+                f"The journal of the keyring {self._path} cannot be emptied while somebody reads "
+                "it, and still holds what was deleted.",
+                hint="What was asked for is done, but for this. End the reader (a backup?), and "
+                "ask again.",
+            )
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._connection.close()
+
+
+def turn_on_journal(connection: sqlite3.Connection) -> None:
+    """Switch a file to write-ahead logging, and wait for whoever is just doing the same.
+
+    SQLite's own time-out does not cover this one statement.
+
+    Raises:
+        sqlite3.OperationalError: It stayed locked for ten seconds.
+    """
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+        else:
+            return

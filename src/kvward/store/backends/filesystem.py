@@ -15,9 +15,11 @@ whole entries and at most some rubbish that the next `reconcile` removes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +43,8 @@ from kvward.store.backends.index import EntryIndex
 _SWEEP_EVERY_S = 30.0
 _SWEPT_AT_ONCE = 1000
 _ABANDONED_S = 3600.0
+# Nothing there, a link, a folder in the way, or a pipe: whatever it is, it is no entry of ours.
+_NOT_AN_ENTRY = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO})
 
 
 class Durability(StrEnum):
@@ -86,6 +90,7 @@ class FilesystemBackend:
             ) from exc
         self._durability = durability
         self._now = now_unix_s
+        self._room = room
         self._index = EntryIndex(str(folder / "index.db"), room)
         self._sweep_lock = threading.Lock()
         self._swept_s = time.monotonic()
@@ -165,7 +170,9 @@ class FilesystemBackend:
         with _translated(), self._index.batch():
             known = set()
             for name, num_bytes in self._index.sizes().items():
-                if _length(self._path(name)) == num_bytes:
+                status = _status(self._path(name))
+                regular = status is not None and stat.S_ISREG(status.st_mode)
+                if status is not None and regular and status.st_size == num_bytes:
                     known.add(name)
                 else:
                     self._index.remove(name)
@@ -193,19 +200,30 @@ class FilesystemBackend:
     def _read(self, name: EntryName) -> bytes | None:
         with _translated():
             try:
-                with self._path(name).open("rb", buffering=0) as file:
-                    if os.fstat(file.fileno()).st_mtime <= self._now():
-                        return None
-                    # Into memory of our own: nobody changes it while it is being opened.
-                    return file.readall()
-            except FileNotFoundError:
+                # No link is followed, and no pipe waited for.
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+                descriptor = os.open(self._path(name), flags)
+            except OSError as exc:
+                if exc.errno in _NOT_AN_ENTRY:
+                    return None
+                raise
+            if not self._is_live_entry(os.fstat(descriptor)):
+                os.close(descriptor)
                 return None
+            # Into memory of our own: nobody changes it while it is being opened.
+            with os.fdopen(descriptor, "rb", buffering=0) as file:
+                return file.readall()
 
     def _is_live(self, name: EntryName) -> bool:
-        try:
-            return self._path(name).stat().st_mtime > self._now()
-        except FileNotFoundError:
-            return False
+        status = _status(self._path(name))
+        return status is not None and self._is_live_entry(status)
+
+    def _is_live_entry(self, status: os.stat_result) -> bool:
+        return (
+            stat.S_ISREG(status.st_mode)
+            and status.st_size <= self._room.capacity_bytes
+            and status.st_mtime > self._now()
+        )
 
     def _write(self, path: Path, entry: Entry) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -250,7 +268,7 @@ class FilesystemBackend:
             entry.name, size, expires_unix_s=entry.expires_unix_s, now_unix_s=self._now()
         )
         for name in dropped:
-            self._path(name).unlink(missing_ok=True)
+            _discard(self._path(name))
         if admitted:
             target = self._path(entry.name)
             try:
@@ -258,15 +276,18 @@ class FilesystemBackend:
             except FileNotFoundError:
                 target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 written.rename(target)
+            except IsADirectoryError:
+                _discard(target)
+                written.rename(target)
             if self._durability is Durability.FULL:
                 _flush_folder(target.parent)
         return admitted
 
     def _take_on(self, name: EntryName) -> None:
         path = self._path(name)
-        status = path.stat()
+        status = _status(path)
         admitted = False
-        if status.st_mtime > self._now():
+        if status is not None and self._is_live_entry(status):
             admitted, dropped = self._index.admit(
                 name,
                 status.st_size,
@@ -274,12 +295,12 @@ class FilesystemBackend:
                 now_unix_s=self._now(),
             )
             for other in dropped:
-                self._path(other).unlink(missing_ok=True)
+                _discard(self._path(other))
         if not admitted:
-            path.unlink(missing_ok=True)
+            _discard(path)
 
     def _forget(self, name: EntryName) -> None:
-        self._path(name).unlink(missing_ok=True)
+        _discard(self._path(name))
         self._index.remove(name)
 
     def _sweep_from_time_to_time(self) -> None:
@@ -292,11 +313,9 @@ class FilesystemBackend:
 
 
 def _iter_files(folder: Path, entries: Path) -> Iterator[EntryName]:
-    """Yield the entries under a folder; files that are none of ours are passed over."""
-    for path in sorted(folder.rglob("*")):
+    """Yield what lies where entries lie, whatever it is; other names are passed over."""
+    for path in _iter_paths(folder, depth=3 - len(folder.relative_to(entries).parts)):
         parts = path.relative_to(entries).parts
-        if len(parts) != 3 or not path.is_file():
-            continue
         with contextlib.suppress(ValueError):
             tenant, scope, name = (bytes.fromhex(part) for part in parts)
             lengths = (len(tenant), len(scope), len(name))
@@ -306,11 +325,36 @@ def _iter_files(folder: Path, entries: Path) -> Iterator[EntryName]:
                 yield EntryName(tenant=tenant, scope=scope, name=name)
 
 
-def _length(path: Path) -> int | None:
+def _iter_paths(folder: Path, *, depth: int) -> Iterator[Path]:
+    """Yield paths that many levels down; folders are entered, links are not."""
     try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
+        with os.scandir(folder) as found:
+            children = sorted(found, key=lambda child: child.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for child in children:
+        if depth == 1:
+            yield Path(child.path)
+        elif child.is_dir(follow_symlinks=False):
+            yield from _iter_paths(Path(child.path), depth=depth - 1)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return what lies there itself, not what a link leads to."""
+    try:
+        return path.lstat()
+    except OSError as exc:
+        if exc.errno in _NOT_AN_ENTRY:
+            return None
+        raise
+
+
+def _discard(path: Path) -> None:
+    """Remove whatever lies there, if anything does."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError, NotADirectoryError):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _flush_folder(folder: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kvward.errors import BackendDataError, BackendUnavailableError
+from kvward.scope.keyring.sqlite import turn_on_journal
 from kvward.store.backend import Bucket, BucketUsage, EntryName, Room
 
 _WAIT_S = 10.0
@@ -54,7 +55,7 @@ class EntryIndex:
             self._db = sqlite3.connect(
                 location, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
             )
-            self._db.execute("PRAGMA journal_mode = WAL").fetchall()
+            turn_on_journal(self._db)
             # What a crash may lose here is made up for by `reconcile`.
             self._db.execute("PRAGMA synchronous = OFF").fetchall()
             self._db.executescript(_SCHEMA)
