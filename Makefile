@@ -63,7 +63,7 @@ soak-audit: $(VENV)/.dev
 	$(BIN)/python benchmarks/soak_audit.py
 
 soak-hostile: $(VENV)/.dev
-	nice -n 10 $(BIN)/python -m attacks.stored_state --mutations 1000000 --seed 2 --json benchmarks/results/soak-hostile.json
+	nice -n 10 $(BIN)/python -m attacks.hostile_state --mutations 1000000 --seed 2 --json benchmarks/results/soak-hostile-state.json
 
 soak-crash: $(VENV)/.dev
 	nice -n 10 $(BIN)/python -m attacks.crash --kills 500 --seed 1 --json benchmarks/results/soak-crash.json

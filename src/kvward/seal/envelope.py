@@ -133,12 +133,9 @@ class BlockSealer:
             view = memoryview(sealed)
             header = self._check(view, len(out), lifetime)
             # (7) What the header said so far was a claim. It is authentic once this returns.
-            aad = build_aad(
-                header.suite,
-                bytes(view[:HEADER_BYTES]),
-                name=name,
-                layout_digest=layout_digest,
-            )
+            # SECURITY: bound is what was judged, not what the memory holds by now.
+            judged = header.to_bytes()
+            aad = build_aad(header.suite, judged, name=name, layout_digest=layout_digest)
             try:
                 self._cipher.open_into(header.nonce, view[HEADER_BYTES:], aad, out)
             except OpenError:
