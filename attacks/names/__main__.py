@@ -1,6 +1,6 @@
 """Try to tell from names and bytes of a store what is cached, and whether two tenants share it.
 
-Usage: python -m attacks.names --worlds 300 --guesses 10000 --seed 1 [--json FILE]
+Usage: python -m attacks.names --worlds 300 --guesses 10000 --seed 1 [--pair tenants] [--json FILE]
 
 Ends with 1 when a strategy does better than chance; it says so wrongly with a probability of at
 most one in a million.
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from attacks.names.campaign import run_campaign
 from attacks.names.verdict import FALSE_ALARM
+from attacks.names.world import PAIRS
 from kvward import __version__
 
 
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--worlds", type=int, default=300)
     parser.add_argument("--guesses", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pair", choices=sorted(PAIRS), default="tenants")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
@@ -42,6 +44,7 @@ def main() -> int:
         num_worlds=arguments.worlds,
         num_guesses=arguments.guesses,
         seed=arguments.seed,
+        pair=arguments.pair,
         progress=progress,
     )
     seconds = time.monotonic() - began
@@ -60,6 +63,7 @@ def main() -> int:
             "tool_version": __version__,
             "python": platform.python_version(),
             "seed": arguments.seed,
+            "pair": arguments.pair,
             "worlds": arguments.worlds,
             "guesses": arguments.guesses,
             "false_alarm_probability": FALSE_ALARM,

@@ -21,11 +21,13 @@ def run_campaign(
     num_worlds: int,
     num_guesses: int,
     seed: int,
+    pair: str = "tenants",
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Verdict]:
     """Return a verdict on every strategy.
 
     Args:
+        pair: Which two sides there are, one of `PAIRS`.
         seed: Of guesses, prompts, coins and keys; nonces are drawn by the product.
     """
     dice = random.Random(seed)
@@ -35,7 +37,7 @@ def run_campaign(
     bits: defaultdict[str, list[bool]] = defaultdict(list)
     predictors: defaultdict[str, Predictor] = defaultdict(Predictor)
     for number in range(num_worlds):
-        world = build_world(guesses, dice)
+        world = build_world(guesses, dice, pair=pair)
         for strategy, scores in _all_scores(world.view, public, keyed, number):
             ranks[strategy].append(_rank(scores, world.cached, dice))
         for strategy, tell in SHARING.items():

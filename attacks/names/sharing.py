@@ -1,4 +1,4 @@
-"""Strategies that tell whether two tenants hold the same: a score that differs where they do."""
+"""Strategies that tell whether two sides hold the same: a score that differs where they do."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Strategy = Callable[[View], float]
 
 
 def _bits(field: str) -> Strategy:
-    """Compare a field of both tenants' blocks, each with the one stored at the same time."""
+    """Compare a field of both sides' blocks, each with the one stored at the same time."""
     return lambda view: float(
         np.bitwise_count(view.one.field(field) ^ view.other.field(field)).sum(dtype=np.int64)
     )
 
 
 def _nearest(field: str) -> Strategy:
-    """Compare a field of both tenants' blocks, each with the most similar one."""
+    """Compare a field of both sides' blocks, each with the most similar one."""
 
     def score(view: View) -> float:
         one, other = view.one.field(field), view.other.field(field)

@@ -1,4 +1,7 @@
-"""What an attacker without keys has: every name and every byte of two tenants, and guesses.
+"""What an attacker without keys has: every name and every byte of two sides, and guesses.
+
+The sides are two tenants, or two conversations of one tenant, or one conversation before and after
+a rotation.
 
 Also given: what shows in an engine's logs (scope tokens, owner tags), the public digests of model
 and layout, and for every guessed prompt its chain hashes and its plaintext, because the attacker
@@ -11,6 +14,7 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +23,7 @@ from attacks.hostile_state.deployment import LIMITS, SEALED_UNIX_S, Recorder
 from kvward.blocks.chain import derive_chain_link, derive_chain_root
 from kvward.blocks.layout import BlockLayout
 from kvward.events import EventCounter
-from kvward.scope import RootKey, ScopeIssuer
+from kvward.scope import RootKey, Scope, ScopeIssuer
 from kvward.scope.derive import (
     derive_name_key,
     derive_scope_bucket,
@@ -36,7 +40,6 @@ from kvward.terms import SharingLevel
 
 Bytes = npt.NDArray[np.uint8]
 NUM_BLOCKS = 3
-TENANTS = ("one", "other")
 MANIFEST_DIGEST = hashlib.sha256(b"a public model").digest()
 LAYOUT = BlockLayout(
     order="layer,plane,token,head,channel",
@@ -50,6 +53,21 @@ LAYOUT = BlockLayout(
     num_kv_groups=1,
 )
 _TAG_BYTES = 16
+
+
+class Side(NamedTuple):
+    """Whose state it is."""
+
+    tenant: str
+    conversation: str
+    epoch: int
+
+
+PAIRS: Mapping[str, tuple[Side, Side]] = {
+    "tenants": (Side("one", "a", 0), Side("other", "a", 0)),
+    "conversations": (Side("one", "a", 0), Side("one", "b", 0)),
+    "epochs": (Side("one", "a", 0), Side("one", "a", 1)),
+}
 
 
 class Guesses:
@@ -80,7 +98,7 @@ class Guesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """Everything of one tenant that can be seen.
+    """Everything of one side that can be seen.
 
     Attributes:
         names: Of its entries, in the order in which they were stored.
@@ -115,20 +133,16 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What the attacker sees of one world."""
+    """What the attacker sees of one world.
 
-    holdings: Mapping[str, Holding]
+    Attributes:
+        one: The side whose prompt is to be guessed.
+        other: The side that may have the same.
+    """
+
+    one: Holding
+    other: Holding
     guesses: Guesses
-
-    @property
-    def one(self) -> Holding:
-        """Return the tenant whose prompt is to be guessed."""
-        return self.holdings[TENANTS[0]]
-
-    @property
-    def other(self) -> Holding:
-        """Return the tenant that may share it."""
-        return self.holdings[TENANTS[1]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +150,8 @@ class World:
     """What the attacker sees, and what is true.
 
     Attributes:
-        cached: Number of the prompt that the one tenant has cached.
-        is_shared: Whether the other tenant has cached the same.
+        cached: Number of the prompt that the one side has cached.
+        is_shared: Whether the other side has cached the same.
     """
 
     view: View
@@ -145,18 +159,21 @@ class World:
     is_shared: bool
 
 
-def build_world(guesses: Guesses, dice: random.Random) -> World:
+def build_world(guesses: Guesses, dice: random.Random, *, pair: str) -> World:
     """Draw keys, a prompt and a coin, and have the product store what they say."""
     root = RootKey(dice.randbytes(32))
     deployment_key = DeploymentKey(dice.randbytes(32))
     cached, another = dice.sample(range(len(guesses)), 2)
     is_shared = dice.random() < 0.5
-    prompts = {TENANTS[0]: cached, TENANTS[1]: cached if is_shared else another}
-    holdings = {
-        tenant: _store(root, deployment_key, tenant, guesses, prompt, SealKey(dice.randbytes(32)))
-        for tenant, prompt in prompts.items()
-    }
-    return World(view=View(holdings=holdings, guesses=guesses), cached=cached, is_shared=is_shared)
+    one, other = (
+        _store(root, deployment_key, side, guesses, prompt, SealKey(dice.randbytes(32)))
+        for side, prompt in zip(
+            PAIRS[pair], (cached, cached if is_shared else another), strict=True
+        )
+    )
+    return World(
+        view=View(one=one, other=other, guesses=guesses), cached=cached, is_shared=is_shared
+    )
 
 
 class _Keys:
@@ -175,27 +192,29 @@ class _Keys:
 def _store(
     root: RootKey,
     deployment_key: DeploymentKey,
-    tenant: str,
+    side: Side,
     guesses: Guesses,
     prompt: int,
     seal_key: SealKey,
 ) -> Holding:
     issuer = ScopeIssuer.from_root_key(root, deployment="d")
-    scope = issuer.current(
-        tenant=tenant,
+    scope = Scope(
+        deployment="d",
+        tenant=side.tenant,
         level=SharingLevel.CONVERSATION,
-        subject=issuer.named_subject(tenant, "conversation"),
+        subject=issuer.named_subject(side.tenant, side.conversation),
+        epoch=side.epoch,
     )
     token = issuer.token(scope)
     tag = issuer.owner_tag(scope, token=token)
     owner = verify_owner(tag, token=token, token_key=issuer.token_key)
-    tenant_key = derive_tenant_key(root, deployment="d", tenant=tenant)
+    tenant_key = derive_tenant_key(root, deployment="d", tenant=side.tenant)
     keys = ScopeKeys(
-        epoch=0,
+        epoch=side.epoch,
         tenant_bucket=derive_tenant_bucket(deployment_key, tenant_id=owner.tenant_id),
         scope_bucket=derive_scope_bucket(tenant_key, owner.scope_id),
         seal_key=seal_key,
-        name_key=derive_name_key(tenant_key, scope_id=owner.scope_id, epoch=0),
+        name_key=derive_name_key(tenant_key, scope_id=owner.scope_id, epoch=side.epoch),
     )
     recorder = Recorder()
     store = SealedStore(

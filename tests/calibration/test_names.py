@@ -13,14 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attacks.names import world
 from attacks.names.campaign import run_campaign
 from attacks.names.candidates import PUBLIC
 from attacks.names.verdict import FALSE_ALARM, Predictor, Verdict, judge_ranks
 from attacks.names.world import LAYOUT, Guesses
 
 from kvward.canonical import encode
-from kvward.scope.derive import derive_block_name
-from kvward.scope.keys import NameKey
+from kvward.scope.derive import derive_block_name, derive_name_key
+from kvward.scope.keys import NameKey, TenantKey
 from kvward.store import sealed
 
 Namer = Callable[..., bytes]
@@ -36,6 +37,31 @@ def test_nobody_can_tell_what_is_cached_or_shared() -> None:
     assert len(verdicts) > 60
     assert sum(verdict.worlds == 300 for verdict in verdicts) > 55
     assert min(verdict.worlds for verdict in verdicts) >= 33
+
+
+@pytest.mark.parametrize("pair", ["conversations", "epochs"])
+def test_nobody_can_tell_conversations_or_epochs_either(pair: str) -> None:
+    assert won(run_campaign(num_worlds=150, num_guesses=500, seed=1, pair=pair)) == set()
+
+
+def without_the_epoch(tenant_key: TenantKey, *, scope_id: bytes, epoch: int) -> NameKey:
+    return derive_name_key(tenant_key, scope_id=scope_id, epoch=0)
+
+
+def without_the_scope(tenant_key: TenantKey, *, scope_id: bytes, epoch: int) -> NameKey:
+    return derive_name_key(tenant_key, scope_id=bytes(24), epoch=epoch)
+
+
+@pytest.mark.parametrize(
+    ("pair", "deriver"), [("conversations", without_the_scope), ("epochs", without_the_epoch)]
+)
+def test_control_name_keys_that_forget(
+    pair: str, deriver: Callable[..., NameKey], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "derive_name_key", deriver)
+    found = won(run_campaign(num_worlds=80, num_guesses=500, seed=2, pair=pair))
+    assert "shared: equal names" in found
+    assert not any(strategy.startswith("cached") for strategy in found)
 
 
 def unkeyed(_: NameKey, chain_hash: bytes, *part: object) -> bytes:
