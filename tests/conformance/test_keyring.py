@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -454,3 +455,25 @@ def test_a_database_that_is_gone_is_a_clear_error(place: Any, clock: Clock) -> N
         keyring.database.close()
     with pytest.raises(KeyringUnavailableError, match="does not answer"):
         keyring.reading_keys(mine)
+
+
+def test_a_database_that_was_gone_is_left_alone_and_then_asked_again(
+    postgres: PostgresServer,
+) -> None:
+    from kvward.scope.keyring.postgres import PostgresDatabase
+
+    database = PostgresDatabase(postgres.dsn, timeout_s=2.0, retry_after_s=0.3)
+    database._dsn = "host=127.0.0.1 port=1 connect_timeout=2"
+    database.close()
+    with (
+        pytest.raises(KeyringUnavailableError, match="does not answer"),
+        database.transaction(),
+    ):
+        pass
+    database._dsn = postgres.dsn
+    with pytest.raises(KeyringUnavailableError, match="a moment ago"), database.transaction():
+        pass
+    time.sleep(0.31)
+    with database.transaction() as transaction:
+        assert transaction.execute("SELECT 1") == [(1,)]
+    database.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ from kvward.lab.interface import FloatArray, LlamaConfig
 from kvward.scope.owner import ScopeOwner
 from kvward.store import SealedStore
 
-_MAX_PENDING_BLOCKS = 1024
+_MAX_PENDING_BLOCKS = 256  # of each tenant: nobody's load keeps another's state from being kept
 _SAVED_AT_ONCE = 64
 
 
@@ -49,8 +50,9 @@ class SealedTier:
         self._store = store
         self._layout = layout
         self._events = events
-        self._pending: queue.Queue[tuple[ScopeOwner, bytes, bytes] | None]
-        self._pending = queue.Queue(_MAX_PENDING_BLOCKS)
+        self._pending: queue.Queue[tuple[ScopeOwner, bytes, bytes] | None] = queue.Queue()
+        self._pending_of: Counter[bytes] = Counter()
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._write, name="sealed-tier", daemon=True)
         self._thread.start()
 
@@ -72,9 +74,12 @@ class SealedTier:
 
     def save(self, owner: ScopeOwner, name: bytes, content: FloatArray) -> None:
         """Keep a copy of a block, soon."""
-        try:
-            self._pending.put_nowait((owner, name, content.tobytes()))
-        except queue.Full:
+        with self._lock:
+            fits = self._pending_of[owner.tenant_id] < _MAX_PENDING_BLOCKS
+            self._pending_of[owner.tenant_id] += fits
+        if fits:
+            self._pending.put((owner, name, content.tobytes()))
+        else:
             self._events.emit("tier.dropped")
 
     def close(self) -> None:
@@ -104,8 +109,15 @@ class SealedTier:
                     [content for _, content in blocks],
                     parts=self._layout.parts,
                 )
+                self._forget_pending(owner.tenant_id, len(blocks))
             for _ in taken:
                 self._pending.task_done()
+
+    def _forget_pending(self, tenant_id: bytes, num_blocks: int) -> None:
+        with self._lock:
+            self._pending_of[tenant_id] -= num_blocks
+            if not self._pending_of[tenant_id]:
+                del self._pending_of[tenant_id]
 
 
 class ScopedTier:

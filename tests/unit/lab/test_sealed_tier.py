@@ -207,5 +207,8 @@ def test_what_cannot_be_saved_in_time_is_given_up_and_counted(
     long = tuple(np.random.default_rng(3).integers(0, 50, 60).tolist())
     engine.ask(long, salt, tag)
     assert world.events.counts()["tier.dropped"] > 0
+    # Another tenant's state is kept all the same.
+    engine.ask(PREFIX[:9], *world.salt_and_tag("b", "one"))
     world.backend.faults = []
     assert 0 <= world.engine().ask(long, salt, tag) < 56
+    assert world.engine().ask(PREFIX[:9], *world.salt_and_tag("b", "one")) == 8

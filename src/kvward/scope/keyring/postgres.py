@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from kvward.errors import KeyringUnavailableError
 from kvward.scope.keyring.database import SCHEMA, Transaction, Value
 
 _PARAMETER = re.compile(r":([a-z_]+)\b")
+_HINT = "Stored state is not read meanwhile; requests are computed anew."
 _SCHEMA_LOCK = 0x6B767761  # any number that is ours
 
 
@@ -41,6 +43,8 @@ class PostgresDatabase:
     Args:
         dsn: Connection string. May hold a password, so it is never shown. [secret]
         timeout_s: Longest wait for a connection, a lock or a statement, each.
+        retry_after_s: How long it is left alone after it did not answer: meanwhile everybody is
+            told so at once, and nobody waits in line for it.
     Raises:
         KeyringUnavailableError: Nothing answers at the address.
     Security:
@@ -49,9 +53,11 @@ class PostgresDatabase:
         reads the database's files, erasure is complete when the root key has been changed.
     """
 
-    def __init__(self, dsn: str, *, timeout_s: float) -> None:
+    def __init__(self, dsn: str, *, timeout_s: float, retry_after_s: float = 1.0) -> None:
         self._dsn = dsn
         self._timeout_s = timeout_s
+        self._retry_after_s = retry_after_s
+        self._out_until_s = 0.0
         self._lock = threading.Lock()
         self._connection: psycopg.Connection[Any] | None = None
         with self.transaction() as transaction:
@@ -62,16 +68,20 @@ class PostgresDatabase:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Begin a transaction, on a new connection if the last one was lost."""
+        self._check_not_out()
         with self._lock:
+            # Again: it may have gone while others were waited for.
+            self._check_not_out()
             try:
                 connection = self._connect()
                 with connection.transaction():
                     yield _Statements(connection)
             except psycopg.Error as exc:
                 self._drop()
+                self._out_until_s = time.monotonic() + self._retry_after_s
                 raise KeyringUnavailableError(
                     f"The keyring's database does not answer: {type(exc).__name__}.",
-                    hint="Stored state is not read meanwhile; requests are computed anew.",
+                    hint=_HINT,
                 ) from exc
 
     def scrub(self) -> None:
@@ -90,6 +100,12 @@ class PostgresDatabase:
         """Close the connection."""
         with self._lock:
             self._drop()
+
+    def _check_not_out(self) -> None:
+        if time.monotonic() < self._out_until_s:
+            raise KeyringUnavailableError(
+                "The keyring's database did not answer a moment ago.", hint=_HINT
+            )
 
     def _connect(self) -> psycopg.Connection[Any]:
         connection = self._connection
