@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from attacks.hostile_state.damage import iter_damages
@@ -64,15 +65,18 @@ class Campaign:
 
     Args:
         seed: Of everything that is drawn, except nonces and keys.
+        executor: Threads in which the store opens large batches.
     """
 
-    def __init__(self, world: World, place: Place, *, seed: int) -> None:
+    def __init__(
+        self, world: World, place: Place, *, seed: int, executor: Executor | None = None
+    ) -> None:
         self._world = world
         self._place = place
         self._dice = random.Random(seed)
         self._events = EventCounter()
         self._stores: dict[tuple[str, str], SealedStore] = {
-            (name, label): deployment.store(place.backend, layout, self._events)
+            (name, label): deployment.store(place.backend, layout, self._events, executor)
             for name, deployment in world.deployments.items()
             for label, layout in LAYOUTS.items()
         }

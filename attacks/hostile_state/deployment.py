@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 from kvward.blocks.layout import BlockLayout, Part
@@ -72,7 +73,11 @@ class Deployment:
         return verify_owner(tag, token=token, token_key=self._issuer.token_key)
 
     def store(
-        self, backend: Backend, layout: BlockLayout, events: EventSink | None = None
+        self,
+        backend: Backend,
+        layout: BlockLayout,
+        events: EventSink | None = None,
+        executor: Executor | None = None,
     ) -> SealedStore:
         """Return a store of this deployment over a backend."""
         return SealedStore(
@@ -81,6 +86,7 @@ class Deployment:
             layout=layout,
             limits=LIMITS,
             events=events or EventCounter(),
+            executor=executor,
             now_unix_s=self._clock,
         )
 

@@ -6,6 +6,7 @@ The same as `python -m attacks.hostile_state`, in small.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from kvward.blocks.layout import Part
 from kvward.errors import OpenError
 from kvward.events import EventCounter
 from kvward.scope.keyring import CachedKeys
-from kvward.seal import BlockSealer, Lifetime, OpenRefusal, envelope
+from kvward.seal import BlockSealer, Lifetime, OpenRefusal, batch, envelope
 from kvward.store.sealed import ScopedStore
 
 # Enough for every kind of mutation, 14 at a time, at least once.
@@ -68,6 +69,13 @@ def test_nothing_that_memory_answers_is_accepted(world: World) -> None:
 def test_nothing_that_changed_files_answer_is_accepted(world: World, tmp_path: Path) -> None:
     place = FilesystemPlace(tmp_path / "store")
     assert_nothing_won(Campaign(world, place, seed=2).run(4_000), 4_000)
+
+
+def test_nothing_is_accepted_by_threads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_THREAD_BYTES", 1)
+    with ThreadPoolExecutor(3) as executor:
+        campaign = Campaign(world, MemoryPlace(), seed=4, executor=executor)
+        assert_nothing_won(campaign.run(ONE_ROUND), ONE_ROUND)
 
 
 def accepted(report: Report) -> set[str]:
@@ -159,7 +167,7 @@ def test_control_keys_that_are_remembered_for_ever(
 
     def store_of(self: Deployment, *arguments: Any) -> Any:
         made = store(self, *arguments)
-        if hasattr(self, "keys") and len(arguments) == 3:  # the campaign's readers only
+        if hasattr(self, "keys") and len(arguments) == 4:  # the campaign's readers only
             object.__setattr__(made._shared, "keys", self.keys)
         return made
 
