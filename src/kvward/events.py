@@ -6,6 +6,7 @@ pseudonyms and counts only: no prompt, no key, no tenant name.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import Protocol
 
@@ -27,13 +28,16 @@ class EventCounter:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def emit(self, name: str, /, **fields: str | int) -> None:
         """Count the event under its name, and under "name:reason" when a reason is given."""
-        self._counts[name] += 1
-        if (reason := fields.get("reason")) is not None:
-            self._counts[f"{name}:{reason}"] += 1
+        with self._lock:
+            self._counts[name] += 1
+            if (reason := fields.get("reason")) is not None:
+                self._counts[f"{name}:{reason}"] += 1
 
     def counts(self) -> dict[str, int]:
         """Return a copy of all counts so far."""
-        return dict(self._counts)
+        with self._lock:
+            return dict(self._counts)

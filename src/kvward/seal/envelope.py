@@ -116,8 +116,8 @@ class BlockSealer:
 
         Args:
             sealed: Any bytes. [untrusted]
-            out: Writable bytes of the length that the layout says. Never an engine's pages or
-                shared memory: while it works, unauthenticated plaintext lies there.
+            out: Writable contiguous memory of as many bytes as the layout says. Never an engine's
+                pages or shared memory: while it works, unauthenticated plaintext lies there.
             name: Where it was found; see `build_aad`.
             layout_digest: Of the layout that the reader expects, 32 bytes.
             lifetime: Which creation times are accepted.
@@ -129,8 +129,9 @@ class BlockSealer:
         Source:
             docs/spec/sealed-block-v1.md, section 5
         """
+        out = out.cast("B")
         try:
-            view = memoryview(sealed)
+            view = memoryview(sealed).cast("B")
             header = self._check(view, len(out), lifetime)
             # (7) What the header said so far was a claim. It is authentic once this returns.
             # SECURITY: bound is what was judged, not what the memory holds by now.

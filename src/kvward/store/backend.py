@@ -15,6 +15,8 @@ from typing import Protocol
 
 BUCKET_BYTES = 16
 NAME_BYTES = 32
+MAX_ENTRY_BYTES = 1 << 28
+"""No part of a block is larger; whatever lies in a store and is, is none."""
 
 Buffer = bytes | bytearray | memoryview
 

@@ -154,8 +154,9 @@ class ScopedStore:
 
         Args:
             chain_hashes: Which, 32 bytes each.
-            staging: Writable, for each block the bytes of its `parts` in their order. Memory of
-                the caller's alone, never an engine's pages: copy from it what was loaded.
+            staging: Writable and contiguous, for each block the bytes of its `parts` in their
+                order. Memory of the caller's alone, never an engine's pages: copy from it what
+                was loaded.
             parts: What each block consists of for this caller: all parts of the layout, or those
                 of one rank. Whether the other ranks have theirs, `contains` tells.
         Returns:
@@ -164,10 +165,13 @@ class ScopedStore:
             ValueError: `staging` has the wrong length.
         """
         shared = self._shared
+        staging = staging.cast("B")
         block_bytes = sum(shared.layout.part_bytes(part) for part in parts)
         if len(staging) != len(chain_hashes) * block_bytes:
             raise ValueError("The staging memory does not fit the blocks.")
         loaded = [False] * len(chain_hashes)
+        if not parts:
+            return loaded
 
         def look(keys: ScopeKeys, missing: list[int]) -> None:
             names = [
@@ -214,7 +218,7 @@ class ScopedStore:
         sizes = [shared.layout.part_bytes(part) for part in parts]
         if any(len(block) != sum(sizes) for block in blocks):
             raise ValueError("A block does not have the bytes that its layout says.")
-        if self._is_out():
+        if not parts or self._is_out():
             return [False] * len(blocks)
         try:
             keys = shared.keys.writing_keys(self._owner)

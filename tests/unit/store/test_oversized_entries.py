@@ -8,8 +8,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
 from kvward.store.backend import Entry, EntryName, Room
 from kvward.store.backends.filesystem import FilesystemBackend
 
@@ -21,11 +19,6 @@ LIMIT_BYTES = 1 << 31
 HUGE_BYTES = 1 << 33
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a file of up to the store's capacity is read whole, whatever length was asked for: "
-    "MemoryError comes out of the backend, and is none of the errors that load turns into a miss",
-)
 def test_a_huge_file_in_place_of_an_entry_is_a_miss(tmp_path: Path) -> None:
     backend = FilesystemBackend(tmp_path, ROOM)
     assert backend.put_many([Entry(name=NAME, data=b"sealed", expires_unix_s=FOREVER)]) == [True]

@@ -29,6 +29,7 @@ from pathlib import Path
 from kvward.errors import BackendUnavailableError, ConfigError, StoreError
 from kvward.store.backend import (
     BUCKET_BYTES,
+    MAX_ENTRY_BYTES,
     NAME_BYTES,
     Bucket,
     BucketUsage,
@@ -90,7 +91,6 @@ class FilesystemBackend:
             ) from exc
         self._durability = durability
         self._now = now_unix_s
-        self._room = room
         self._index = EntryIndex(str(folder / "index.db"), room)
         self._sweep_lock = threading.Lock()
         self._swept_s = time.monotonic()
@@ -221,7 +221,7 @@ class FilesystemBackend:
     def _is_live_entry(self, status: os.stat_result) -> bool:
         return (
             stat.S_ISREG(status.st_mode)
-            and status.st_size <= self._room.capacity_bytes
+            and status.st_size <= MAX_ENTRY_BYTES
             and status.st_mtime > self._now()
         )
 
@@ -264,6 +264,8 @@ class FilesystemBackend:
     def _publish(self, entry: Entry, written: Path) -> bool:
         """Move a written file into place, after whatever has to go for it."""
         size = written.stat().st_size
+        if size > MAX_ENTRY_BYTES:
+            return False
         admitted, dropped = self._index.admit(
             entry.name, size, expires_unix_s=entry.expires_unix_s, now_unix_s=self._now()
         )

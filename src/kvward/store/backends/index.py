@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -59,6 +60,7 @@ class EntryIndex:
             # What a crash may lose here is made up for by `reconcile`.
             self._db.execute("PRAGMA synchronous = OFF").fetchall()
             self._db.executescript(_SCHEMA)
+        weakref.finalize(self, self._db.close)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
