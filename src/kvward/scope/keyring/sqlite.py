@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,7 @@ class SqliteDatabase:
             self._connection = sqlite3.connect(
                 path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
             )
+            weakref.finalize(self, self._connection.close)
             turn_on_journal(self._connection)
             for pragma in ("synchronous = FULL", "secure_delete = ON"):
                 self._connection.execute(f"PRAGMA {pragma}").fetchall()

@@ -56,11 +56,11 @@ class EntryIndex:
             self._db = sqlite3.connect(
                 location, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
             )
+            weakref.finalize(self, self._db.close)
             turn_on_journal(self._db)
             # What a crash may lose here is made up for by `reconcile`.
             self._db.execute("PRAGMA synchronous = OFF").fetchall()
             self._db.executescript(_SCHEMA)
-        weakref.finalize(self, self._db.close)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
