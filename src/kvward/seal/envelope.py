@@ -89,6 +89,7 @@ class BlockSealer:
         Source:
             docs/spec/sealed-block-v1.md, section 4
         """
+        block, out = memoryview(block).cast("B"), out.cast("B")
         if len(block) > MAX_PLAIN_BYTES or len(out) != len(block) + OVERHEAD_BYTES:
             raise ValueError(f"A sealed block is {OVERHEAD_BYTES} bytes longer than its plaintext.")
         header = Header(

@@ -216,13 +216,14 @@ class ScopedStore:
         """
         shared = self._shared
         sizes = [shared.layout.part_bytes(part) for part in parts]
-        if any(len(block) != sum(sizes) for block in blocks):
+        views = [memoryview(block).cast("B") for block in blocks]
+        if any(len(view) != sum(sizes) for view in views):
             raise ValueError("A block does not have the bytes that its layout says.")
         if not parts or self._is_out():
             return [False] * len(blocks)
         try:
             keys = shared.keys.writing_keys(self._owner)
-            entries = self._seal(keys, chain_hashes, blocks, parts)
+            entries = self._seal(keys, chain_hashes, views, parts)
             kept = _complete(shared.backend.put_many(entries), of=len(entries))
         except EpochRetiredError as exc:
             shared.events.emit("store.not-kept", reason=exc.code)
@@ -242,7 +243,7 @@ class ScopedStore:
         self,
         keys: ScopeKeys,
         chain_hashes: Sequence[bytes],
-        blocks: Sequence[Buffer],
+        blocks: Sequence[memoryview],
         parts: Sequence[Part],
     ) -> list[Entry]:
         shared = self._shared
@@ -253,8 +254,7 @@ class ScopedStore:
         nonces = os.urandom(NONCE_BYTES * len(blocks) * len(parts))
         jobs: list[SealJob] = []
         entries = []
-        for chain_hash, block in zip(chain_hashes, blocks, strict=True):
-            rest = memoryview(block).cast("B")
+        for chain_hash, rest in zip(chain_hashes, blocks, strict=True):
             for part, size in zip(parts, sizes, strict=True):
                 name = self._name(keys, chain_hash, part)
                 sealed, out = out[: size + OVERHEAD_BYTES], out[size + OVERHEAD_BYTES :]

@@ -16,11 +16,6 @@ LAYOUT = LAYOUTS["half"]
 SIZE = LAYOUT.block_bytes
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="save counts items and takes bytes: of what is too long it stores the beginning, "
-    "and what is as long as it should be it refuses",
-)
 @pytest.mark.parametrize(
     ("block", "fits"),
     [
