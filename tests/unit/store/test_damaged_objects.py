@@ -25,18 +25,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-DAMAGED_FRAME = pytest.param(
-    0,
-    id="in its frame",
-    marks=pytest.mark.xfail(
-        strict=True,
-        reason="a damaged frame makes the store unavailable to its tenant: blocks beside it do "
-        "not load, it is not dropped, and every load that meets it fails likewise until a sweep",
-    ),
-)
-
-
-@pytest.mark.parametrize("place", [DAMAGED_FRAME, pytest.param(FRAME_BYTES, id="behind it")])
+@pytest.mark.parametrize("place", [0, FRAME_BYTES], ids=["in its frame", "behind it"])
 def test_a_damaged_object_costs_no_block_but_its_own(world: World, place: int) -> None:
     bucket, events = MemoryStore(), EventCounter()
     backend = S3Backend(bucket, ROOM, prefix="p", now_unix_s=world.clock)

@@ -33,7 +33,6 @@ from typing import NamedTuple
 import obstore
 from obstore.store import ObjectStore
 
-from kvward.errors import BackendDataError
 from kvward.store.backend import (
     Bucket,
     BucketUsage,
@@ -198,9 +197,8 @@ class S3Backend:
                 data = memoryview(obstore.get(self._store, self._path_of(name)).bytes())
             except FileNotFoundError:
                 return None
-        frame = parse_unverified_frame(data)
-        if frame is None:
-            raise BackendDataError("An object is not what was put there.")
+        # Not an object of ours, or damaged: a miss, which the next sweep removes.
+        frame = parse_unverified_frame(data) or UNREADABLE
         return data[FRAME_BYTES:] if frame.expires_unix_s > self._now_unix_s() else None
 
     def _put(self, entry: Entry, put_unix_ns: int) -> None:
