@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from kvward.errors import OpenError
-from kvward.scope.model import MAX_EPOCH
 from kvward.seal.xaes import NONCE_BYTES, TAG_BYTES, Buffer
 
 MAGIC = b"kwsb"
@@ -121,8 +120,6 @@ def parse_unverified_header(sealed: Buffer) -> Header:
         raise refusal(OpenRefusal.SUITE)
     if reserved != 0:
         raise refusal(OpenRefusal.RESERVED)
-    if epoch > MAX_EPOCH:
-        raise refusal(OpenRefusal.EPOCH)
     if plain_bytes != len(sealed) - OVERHEAD_BYTES or plain_bytes > MAX_PLAIN_BYTES:
         raise refusal(OpenRefusal.LENGTH)
     return Header(
