@@ -13,6 +13,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from kvward.cli.process import ServerProcess
+from kvward.errors import KvwardError
 from kvward.terms import ExitCode
 from servers import write_policy
 
@@ -40,8 +41,8 @@ class Asker:
     def __init__(self, url: str, keys: dict[str, str]) -> None:
         self._url, self._keys = url, keys
 
-    def __call__(self, tenant: str, conversation: str) -> tuple[int, str]:
-        content = json.dumps({"model": "canary", "max_tokens": 1, "prompt": PROMPT}).encode()
+    def __call__(self, tenant: str, conversation: str, *, model: str = "canary") -> tuple[int, str]:
+        content = json.dumps({"model": model, "max_tokens": 1, "prompt": PROMPT}).encode()
         headers = {
             "authorization": f"Bearer {self._keys[tenant]}",
             "content-type": "application/json",
@@ -165,6 +166,43 @@ def test_a_new_root_key_takes_over(kept: tuple[Path, dict[str, str]], tmp_path: 
     policy.write_text(policy.read_text().replace('"root.key"', '"second.key"'))
     with serving(policy) as server:
         assert Asker(server.url, keys)("a", "one")[0] > 0
+
+
+def test_another_model_reads_what_is_stored_only_when_the_operator_signed(
+    kept: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    policy, keys = kept
+    text = policy.read_text()
+    policy.write_text(text.replace("[store]", '[store]\nequivalences = "equal.json"'))
+    old = said("lab", "manifest")["digest"]
+    # The same weights and words under a configuration that the digest tells apart.
+    other = tmp_path / "upgraded"
+    assert kvward("canary-model", str(other)).returncode == 0
+    settings = json.loads((other / "config.json").read_text())
+    settings["rms_norm_eps"] = settings["rms_norm_eps"] * (1 + 1e-9)
+    (other / "config.json").write_text(json.dumps(settings))
+    new = said("lab", "manifest", "--model", str(other))["digest"]
+    assert new != old
+
+    def reused(*arguments: str) -> int:
+        serve = ["serve", "--config", str(policy), *arguments]
+        with ServerProcess(serve, log=policy.parent / "serve.log") as server:
+            return Asker(server.url, keys)("a", "one", model="upgraded" if arguments else "canary")[
+                0
+            ]
+
+    equate = ("store", "equate", "--config", str(policy), "--model", new, "--reads-as", old)
+    assert kvward(*equate).returncode == 0
+    assert reused() == 0
+    listed = (policy.parent / "equal.json").read_text()
+    (policy.parent / "equal.json").write_text(listed.replace(new, "ab" * 32))
+    with pytest.raises(KvwardError):
+        reused("--model", str(other))
+    (policy.parent / "equal.json").write_text(listed)
+    policy.write_text(text)
+    assert reused("--model", str(other)) == 0
+    policy.write_text(text.replace("[store]", '[store]\nequivalences = "equal.json"'))
+    assert reused("--model", str(other)) > 0
 
 
 def test_nothing_stored_names_a_tenant_or_holds_the_prompt(

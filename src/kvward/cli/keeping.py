@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvward.blocks.equivalence import Equivalences, verify_equivalences
 from kvward.blocks.layout import BlockLayout
 from kvward.cli.backends import open_backend
 from kvward.errors import ConfigError
@@ -26,6 +28,7 @@ from kvward.scope.keyring import (
     LocalRoot,
     Root,
     SqliteDatabase,
+    derive_receipt_key,
     load_root_key_from_environment,
 )
 from kvward.store import Backend, SealedStore, StoreLimits
@@ -135,6 +138,26 @@ class Kept:
             epochs=CachedEpochs(keyring, cache_s=cache_s),
             deployment=self.policy.deployment,
         )
+
+    def equivalences(self, keyring: Keyring) -> Equivalences:
+        """Return which models' state may be read as another's: none, unless the operator signed.
+
+        Raises:
+            ConfigError: The list was not signed with this keyring's key, or cannot be read.
+        """
+        name = self.store_policy.equivalences
+        if name is None:
+            return Equivalences(read_as={})
+        path = self.folder / name
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ConfigError(
+                f"The list of equal models {path} cannot be read.",
+                hint="Write it with `kvward store equate`, or take it out of the policy.",
+            ) from exc
+        public_key = base64.b64decode(derive_receipt_key(keyring.receipt_seed))
+        return verify_equivalences(text, public_key=public_key)
 
     def backend(self) -> Backend:
         """Open the backend of the store."""

@@ -16,6 +16,7 @@ from typing import TypeVar
 import click
 
 from kvward.audit.canary.checkpoint import write_canary_model
+from kvward.blocks.equivalence import Equivalences
 from kvward.blocks.layout import BlockLayout
 from kvward.cli.keeping import Kept
 from kvward.cli.listen import listen
@@ -100,14 +101,15 @@ def serve(
         num_blocks=blocks, host_blocks=host_blocks, prefix_cache=not no_prefix_cache
     )
     layout = block_layout(loaded.config, block_tokens=options.block_tokens)
-    with _open_ward(token_key, ward_config, layout) as ward:
+    digest = loaded.manifest(block_tokens=options.block_tokens).digest()
+    with _open_ward(token_key, ward_config, layout) as (ward, equal):
         engine = LabEngine(
             loaded.weights,
             loaded.config,
             options,
             behaviour=plant_defects(defects, DEFECTS),
             ward=ward,
-            manifest_digest=loaded.manifest(block_tokens=options.block_tokens).digest(),
+            manifest_digest=equal.resolve(digest),
         )
         app = create_app(engine=engine, model=loaded, api_keys=api_keys)
         # The engine's thread and the server's loop share one interpreter lock. Handing it over
@@ -140,6 +142,23 @@ def list_defects(*, as_json: bool) -> None:
         click.echo(f"{row['name']:18} {row['class']:11} {row['summary']}")
 
 
+@command.command("manifest")
+@click.option("--model", default=CANARY, show_default=True, metavar="NAME|DIR")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def show_manifest(*, model: str, as_json: bool) -> None:
+    """Print the digest that names a model, in this engine, to stored state."""
+    manifest = load_named_model(model).manifest(block_tokens=EngineOptions().block_tokens)
+    value = {
+        "digest": manifest.digest().hex(),
+        "engine": manifest.engine,
+        "engine_version": manifest.engine_version,
+        "dtype": manifest.dtype,
+        "kv_dtype": manifest.kv_dtype,
+        "block_tokens": manifest.block_tokens,
+    }
+    click.echo(json.dumps(value, indent=2) if as_json else value["digest"])
+
+
 @command.command("fetch")
 @click.argument("name", type=click.Choice(["smollm2"]))
 def fetch(name: str) -> None:  # noqa: ARG001 - one name so far
@@ -160,20 +179,22 @@ def load_named_model(name: str) -> LoadedModel:
 @contextlib.contextmanager
 def _open_ward(
     token_key: TokenKey | None, config: Path | None, layout: BlockLayout
-) -> Iterator[EngineWard | None]:
+) -> Iterator[tuple[EngineWard | None, Equivalences]]:
     """Make the ward inside the engine, over the store that a policy names, if there is one."""
     events = EventCounter()
+    nothing_equal = Equivalences(read_as={})
     if token_key is None:
-        yield None
+        yield None, nothing_equal
     elif config is None:
-        yield EngineWard(token_key, events=events)
+        yield EngineWard(token_key, events=events), nothing_equal
     else:
         kept = Kept.read(config)
         with kept.keyring() as keyring:
             store = kept.sealed_store(keyring, layout, events=events)
+            equal = kept.equivalences(keyring)
             tier = SealedTier(store, layout, events=events)
             try:
-                yield EngineWard(token_key, events=events, tier=tier)
+                yield EngineWard(token_key, events=events, tier=tier), equal
             finally:
                 tier.close()
 

@@ -9,9 +9,10 @@ from typing import Protocol, runtime_checkable
 
 import click
 
+from kvward.blocks.equivalence import sign_equivalences
 from kvward.cli.keeping import Kept
 from kvward.cli.keys import purge_pending
-from kvward.errors import KeyUnavailableError, UsageError
+from kvward.errors import ConfigError, KeyUnavailableError, UsageError
 from kvward.scope.keyring import Keyring, iter_status
 from kvward.store import Bucket
 
@@ -92,6 +93,43 @@ def sweep(*, config: Path, as_json: bool) -> None:
         while count := backend.sweep():
             swept += count
     click.echo(json.dumps({"swept": swept}) if as_json else f"Swept {swept} entries.")
+
+
+@command.command("equate")
+@_CONFIG
+@click.option("--model", "model", required=True, metavar="DIGEST", help="Which model reads.")
+@click.option(
+    "--reads-as", required=True, metavar="DIGEST", help="The model whose stored state it reads."
+)
+def equate(*, config: Path, model: str, reads_as: str) -> None:
+    """Sign that one model's stored state may be read as another's.
+
+    An upgrade of an engine changes the digest of its model (`kvward lab manifest`), and with it
+    everything stored is out of reach. Where you have checked that the new version makes the same
+    state, say so here, and name the file in the policy: `equivalences` under [store].
+    """
+    kept = Kept.read(config)
+    name = kept.store_policy.equivalences
+    if name is None:
+        raise ConfigError(
+            "The policy names no list of equal models.",
+            hint='Add to [store]: equivalences = "equal.json"',
+        )
+    path = kept.folder / name
+    with kept.keyring() as keyring:
+        known = dict(kept.equivalences(keyring).read_as) if path.exists() else {}
+        known[_digest(model)] = _digest(reads_as)
+        path.write_text(sign_equivalences(known, keyring.receipt_seed) + "\n", encoding="utf-8")
+    click.echo(f"Wrote {path}. Engines read it when they start.")
+
+
+def _digest(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise UsageError(
+            "A digest of a model is written in hexadecimal.", hint="See `kvward lab manifest`."
+        ) from None
 
 
 def _bucket_of(keyring: Keyring, tenant: str) -> bytes:

@@ -49,6 +49,8 @@ class StorePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             with one of them.
         capacity_bytes: Of all tenants together.
         share_bytes: What every tenant is protected in.
+        equivalences: File, relative to the policy file, with the operator's signed list of models
+            whose state may be read as another's; see `kvward store equate`.
         durability: "none", "data" or "full": what a file store flushes.
         clock_skew_s: How far the clocks of replicas may differ.
         retry_after_s: How long a store that did not answer is left alone.
@@ -59,6 +61,7 @@ class StorePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     location: str
     capacity_bytes: int
     share_bytes: int
+    equivalences: str | None = None
     durability: str = "none"
     clock_skew_s: int = 5
     retry_after_s: float = 1.0
