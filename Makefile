@@ -39,7 +39,7 @@ demo: $(VENV)/.demo
 	$(BIN)/kvward demo --out build/demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
