@@ -16,6 +16,7 @@ from kvward.scope.keyring.database import SCHEMA, Transaction, Value
 
 _WAIT_S = 10.0
 _POLL_S = 0.02
+_SCRUB_WITHIN_S = 5.0
 
 
 class _Statements:
@@ -88,15 +89,10 @@ class SqliteDatabase:
 
     def scrub(self) -> None:
         """Empty the journal, in which deleted rows would remain."""
-        with self._lock:
-            try:
-                ((busy, *_),) = self._connection.execute(
-                    "PRAGMA wal_checkpoint(TRUNCATE)"
-                ).fetchall()
-            except sqlite3.Error as exc:
-                raise KeyringUnavailableError(
-                    f"The journal of the keyring {self._path} cannot be emptied: {exc}."
-                ) from exc
+        deadline = time.monotonic() + _SCRUB_WITHIN_S
+        # Another process that writes or empties it just now is waited for; so is a short reader.
+        while (busy := self._empty_journal()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
         if busy:
             raise KeyringUnavailableError(
                 f"The journal of the keyring {self._path} cannot be emptied while somebody reads "
@@ -104,6 +100,17 @@ class SqliteDatabase:
                 hint="What was asked for is done, but for this. End the reader (a backup?), and "
                 "ask again.",
             )
+
+    def _empty_journal(self) -> bool:
+        """Try once, and tell whether somebody was in the way."""
+        with self._lock:
+            try:
+                rows = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except sqlite3.Error as exc:
+                raise KeyringUnavailableError(
+                    f"The journal of the keyring {self._path} cannot be emptied: {exc}."
+                ) from exc
+        return bool(rows[0][0])
 
     def close(self) -> None:
         """Close the file."""
