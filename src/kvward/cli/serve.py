@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 
 from kvward.cli.gateway import LEVELS
-from kvward.cli.keeping import Kept
 from kvward.cli.lab import engine_options
 from kvward.cli.listen import listen
 from kvward.cli.process import ServerProcess
@@ -23,8 +22,9 @@ from kvward.gateway import (
     create_gateway,
     generate_api_key,
     make_policy,
-    read_policy_file,
+    read_policy,
 )
+from kvward.keeping import read_policy_file
 from kvward.scope import RootKey, ScopeIssuer
 
 
@@ -100,8 +100,8 @@ class _Setup:
 
 @contextlib.contextmanager
 def _setup_from_file(config: Path, upstream: object) -> Iterator[_Setup]:
-    kept = Kept.read(config, upstream=upstream)
-    policy = kept.policy
+    kept = read_policy(config, upstream=upstream)
+    policy = kept.settings
     credential = None
     if policy.upstream_key_env is not None:
         credential = os.environ.get(policy.upstream_key_env)

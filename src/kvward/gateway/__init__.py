@@ -2,18 +2,14 @@
 
 from kvward.gateway.app import create_gateway
 from kvward.gateway.identity import generate_api_key
-from kvward.gateway.kept import KeyringPolicy, Pkcs11Policy, StorePolicy
-from kvward.gateway.policy import Policy, TenantPolicy, make_policy, read_policy_file, render_policy
+from kvward.gateway.policy import Policy, TenantPolicy, make_policy, read_policy, render_policy
 
 __all__ = [
-    "KeyringPolicy",
-    "Pkcs11Policy",
     "Policy",
-    "StorePolicy",
     "TenantPolicy",
     "create_gateway",
     "generate_api_key",
     "make_policy",
-    "read_policy_file",
+    "read_policy",
     "render_policy",
 ]

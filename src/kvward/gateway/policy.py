@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,10 +10,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kvward.errors import ConfigError
-from kvward.gateway.kept import KeyringPolicy, Pkcs11Policy, StorePolicy
+from kvward.keeping import Kept, KeptSettings, check_kept, read_policy_file
 from kvward.terms import SharingLevel
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_EMBEDDED = "unix:engine.sock"  # where nobody listens: commands on keys and stores ask no engine
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,32 +39,19 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     completions: SharingLevel
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Policy(KeptSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the gateway enforces.
 
     Attributes:
-        deployment: Name of the installation, part of every scope.
-        root_key_file: Relative to the policy file. Exactly one of the three roots is named.
-        root_key_env: Environment variable with the root key in base64.
-        root_pkcs11: A token that holds the root key.
         upstream: "http://HOST:PORT" or "unix:PATH".
         upstream_key_env: Environment variable with the engine's own credential.
-        keyring: Where keys are kept; None derives them from the root key, and nothing can be
-            rotated, erased or stored.
-        store: Where state is kept outside engines; None keeps none.
     """
 
-    deployment: str
-    root_key_file: str | None = None
-    root_key_env: str | None = None
-    root_pkcs11: Pkcs11Policy | None = None
     upstream: str
     levels: Levels
     tenants: list[TenantPolicy]
     upstream_key_env: str | None = None
     limits: Limits = msgspec.field(default_factory=Limits)
-    keyring: KeyringPolicy | None = None
-    store: StorePolicy | None = None
 
     @property
     def upstream_socket(self) -> Path | None:
@@ -73,21 +60,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Path(path) if kind == "unix" else None
 
 
-def read_policy_file(path: Path) -> dict[str, object]:
-    """Read a policy file without judging it.
+def read_policy(path: Path, *, upstream: object = None) -> Kept[Policy]:
+    """Read a policy file.
 
-    Raises:
-        ConfigError: The file cannot be read, or is not TOML.
+    Args:
+        upstream: In place of the file's, which may be empty: then it is the lab's engine.
     """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise ConfigError(
-            f"The policy {path} cannot be read: {exc.strerror}.",
-            hint="Write one with: kvward gateway init DIR --tenant NAME --level LEVEL",
-        ) from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"The policy {path} is not TOML: {exc}.") from exc
+    values = read_policy_file(path)
+    values["upstream"] = upstream or values.get("upstream") or _EMBEDDED
+    return Kept(settings=make_policy(values, source=str(path)), folder=path.parent)
 
 
 def make_policy(values: Mapping[str, object], *, source: str) -> Policy:
@@ -108,6 +89,7 @@ def make_policy(values: Mapping[str, object], *, source: str) -> Policy:
                 "tenant. There is no default, because a default would decide who shares."
             )
         raise ConfigError(f"{source}: {exc}.", hint=hint) from exc
+    check_kept(policy, source=source)
     _check(policy, source)
     return policy
 
@@ -115,12 +97,9 @@ def make_policy(values: Mapping[str, object], *, source: str) -> Policy:
 def _check(policy: Policy, source: str) -> None:
     names = [tenant.name for tenant in policy.tenants]
     digests = [digest for tenant in policy.tenants for digest in tenant.key_sha256]
-    roots = (policy.root_key_file, policy.root_key_env, policy.root_pkcs11)
-    num_roots = sum(root is not None for root in roots)
     upstream = urlsplit(policy.upstream)
     speaks_http = upstream.scheme in {"http", "https"} and bool(upstream.hostname)
     for wrong, message, hint in [
-        (not policy.deployment, "deployment is empty.", "Name the installation."),
         (not names, "there is no tenant.", "Add a [[tenants]] section."),
         ("" in names, "a tenant has no name.", None),
         (len(set(names)) < len(names), "two tenants have one name.", None),
@@ -143,21 +122,6 @@ def _check(policy: Policy, source: str) -> None:
             not speaks_http and policy.upstream_socket is None,
             f"upstream {policy.upstream!r} is neither http://HOST:PORT nor unix:PATH.",
             "Set upstream in the file, or give --upstream URL.",
-        ),
-        (
-            num_roots != 1,
-            f"{num_roots} root keys are named.",
-            "Name one of root_key_file, root_key_env and root_pkcs11.",
-        ),
-        (
-            policy.root_pkcs11 is not None and policy.keyring is None,
-            "a root key in a token wraps the keys of a keyring, and there is no [keyring].",
-            "Add a [keyring] section.",
-        ),
-        (
-            policy.store is not None and policy.keyring is None,
-            "there is a [store] and no [keyring].",
-            "Stored state is sealed with keys of the keyring: add a [keyring] section.",
         ),
         (policy.limits.max_body_bytes < 1, "max_body_bytes is below 1.", None),
     ]:
