@@ -78,6 +78,18 @@ class StorePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     server_never_evicts: bool = False
 
 
+class PublicPrefixPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A prefix that everybody may share, because the operator wrote it.
+
+    Attributes:
+        name: Of the operator's choice.
+        token_ids_file: JSON list of token ids, relative to the policy file.
+    """
+
+    name: str
+    token_ids_file: str
+
+
 class KeptSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What gateway and adapters have in common.
 
@@ -89,6 +101,7 @@ class KeptSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         keyring: Where keys are kept; None derives them from the root key, and nothing can be
             rotated, erased or stored.
         store: Where state is kept outside engines; None keeps none.
+        public_prefixes: The only state that is shared wider than a tenant.
     """
 
     deployment: str
@@ -97,6 +110,7 @@ class KeptSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     root_pkcs11: Pkcs11Policy | None = None
     keyring: KeyringPolicy | None = None
     store: StorePolicy | None = None
+    public_prefixes: list[PublicPrefixPolicy] = msgspec.field(default_factory=list)
 
 
 def read_policy_file(path: Path) -> dict[str, object]:
@@ -141,6 +155,7 @@ def check_kept(settings: KeptSettings, *, source: str) -> None:
     """
     roots = (settings.root_key_file, settings.root_key_env, settings.root_pkcs11)
     num_roots = sum(root is not None for root in roots)
+    prefixes = [prefix.name for prefix in settings.public_prefixes]
     for wrong, message, hint in [
         (not settings.deployment, "deployment is empty.", "Name the installation."),
         (
@@ -157,6 +172,11 @@ def check_kept(settings: KeptSettings, *, source: str) -> None:
             settings.store is not None and settings.keyring is None,
             "there is a [store] and no [keyring].",
             "Stored state is sealed with keys of the keyring: add a [keyring] section.",
+        ),
+        (
+            "" in prefixes or len(set(prefixes)) < len(prefixes),
+            "public prefixes need names, each its own.",
+            None,
         ),
     ]:
         if wrong:
