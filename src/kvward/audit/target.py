@@ -80,6 +80,15 @@ class Target:
         if self._session is not None:
             await self._session.close()
 
+    async def answers(self) -> bool:
+        """Tell whether the target answers every tenant now."""
+        try:
+            for tenant in self._keys:
+                await self._check_access(tenant)
+        except TargetError:
+            return False
+        return True
+
     async def _check_access(self, tenant: str) -> None:
         try:
             async with self._open_session.get(

@@ -21,7 +21,12 @@ from vllm.v1.request import Request
 
 from kvward.adapters.vllm.adapter_files import AdapterFiles
 from kvward.adapters.vllm.admission import Admissions
-from kvward.adapters.vllm.engine import check_engine, describe_engine, describe_layout
+from kvward.adapters.vllm.engine import (
+    EngineFacts,
+    check_engine,
+    describe_engine,
+    describe_layout,
+)
 from kvward.adapters.vllm.lookups import LookUps
 from kvward.adapters.vllm.runtime import Runtime
 from kvward.adapters.vllm.scheduler_side import SchedulerSide
@@ -29,6 +34,7 @@ from kvward.adapters.vllm.selftest import check_local_cache
 from kvward.adapters.vllm.settings import make_settings
 from kvward.adapters.vllm.transfers import StepPlan
 from kvward.adapters.vllm.worker_side import LoadResults, WorkerSide
+from kvward.events import EventCounter, EventSink
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +71,15 @@ class KvwardConnector(KVConnectorBase_V1):
         self._worker: WorkerSide | None = None
         self._results = LoadResults(request_ids=set(), failed_block_ids=set())
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = self._open_scheduler(vllm_config, kv_cache_config)
+            self._facts = self._describe(vllm_config, kv_cache_config)
+            if self._runtime.store is not None:
+                self._look_ups = LookUps(
+                    self._runtime.store,
+                    events=self._runtime.events,
+                    num_threads=self._settings.lookup_threads,
+                    wait_s=self._settings.lookup_ms * _MILLISECOND_S,
+                )
+            self._scheduler = self._make_side(self._runtime.events, self._look_ups)
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -74,37 +88,34 @@ class KvwardConnector(KVConnectorBase_V1):
 
     # Beside the scheduler.
 
-    def _open_scheduler(self, vllm_config: Any, kv_cache_config: Any) -> SchedulerSide:
-        runtime, settings = self._runtime, self._settings
-        started_unix_s = psutil.Process().create_time()
-        facts = describe_engine(
-            vllm_config, kv_cache_config, version=vllm.__version__, started_unix_s=started_unix_s
+    @staticmethod
+    def _describe(vllm_config: Any, kv_cache_config: Any) -> EngineFacts:
+        return describe_engine(
+            vllm_config,
+            kv_cache_config,
+            version=vllm.__version__,
+            started_unix_s=psutil.Process().create_time(),
         )
-        if runtime.store is not None:
-            self._look_ups = LookUps(
-                runtime.store,
-                events=runtime.events,
-                num_threads=settings.lookup_threads,
-                wait_s=settings.lookup_ms * _MILLISECOND_S,
-            )
+
+    def _make_side(self, events: EventSink, look_ups: LookUps | None) -> SchedulerSide:
         admissions = Admissions(
-            runtime.issuer.token_key,
+            self._runtime.issuer.token_key,
             block_tokens=self._layout.block_tokens,
-            public=runtime.public.current,
-            events=runtime.events,
+            public=self._runtime.public.current,
+            events=events,
             now_unix_s=time.time,
         )
         return SchedulerSide(
             admissions,
-            manifest_digest=facts.manifest_digest,
+            manifest_digest=self._facts.manifest_digest,
             adapters=AdapterFiles(
-                started_unix_s=started_unix_s,
-                are_immutable=settings.adapters_immutable,
-                events=runtime.events,
+                started_unix_s=psutil.Process().create_time(),
+                are_immutable=self._settings.adapters_immutable,
+                events=events,
             ),
-            look_ups=self._look_ups,
+            look_ups=look_ups,
             block_tokens=self._layout.block_tokens,
-            events=runtime.events,
+            events=events,
         )
 
     @property
@@ -116,13 +127,14 @@ class KvwardConnector(KVConnectorBase_V1):
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
         """Prove that the engine's own cache follows our names."""
         super().bind_kv_cache_manager(kv_cache_manager)
+        side = self._make_side(EventCounter(), None)
         check_local_cache(
             kv_cache_manager,
             token_key=self._runtime.issuer.token_key,
             block_tokens=self._layout.block_tokens,
             make_request=self._make_request,
-            arrive=self._side.arrive_for_test,
-            leave=self._side.finish,
+            arrive=side.arrive,
+            leave=side.finish,
         )
 
     def on_new_request(self, request: Any) -> None:

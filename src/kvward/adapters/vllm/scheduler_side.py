@@ -58,7 +58,7 @@ class SchedulerSide:
         manifest_digest: Gives that of the model with an adapter.
         adapters: Knows adapters by content.
         look_ups: None where there is no store.
-        events: Takes "vllm.blocks-offered", "vllm.load-planned".
+        events: Takes "vllm.hit-offered", "vllm.load-planned".
     """
 
     def __init__(
@@ -112,14 +112,6 @@ class SchedulerSide:
         self._tracked[request.request_id] = tracked
         self._ask(tracked)
 
-    def arrive_for_test(self, request: Any) -> None:
-        """Name a request's blocks as `arrive` does, and ask no store."""
-        look_ups, self._look_ups = self._look_ups, None
-        try:
-            self.arrive(request)
-        finally:
-            self._look_ups = look_ups
-
     def match(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         """Return how many tokens beyond the engine's own can be loaded, and whether meanwhile.
 
@@ -144,7 +136,7 @@ class SchedulerSide:
         if end == local:
             tracked.num_kept = max(tracked.num_kept, local)
             return 0, False
-        self._events.emit("vllm.blocks-offered")
+        self._events.emit("vllm.hit-offered")
         return (end - local) * self._block_tokens, True
 
     def allocate(self, request: Any, block_ids: Sequence[int], num_external_tokens: int) -> None:

@@ -67,8 +67,8 @@ class WorkerSide:
     """Moves the blocks of one worker. Methods are called by the engine's thread only.
 
     Args:
-        events: Takes "vllm.save-dropped", "vllm.load-late", "vllm.blocks-refused",
-            "vllm.blocks-loaded", "vllm.blocks-kept" and "vllm.transfer-failed".
+        events: Takes "vllm.save-dropped", "vllm.load-late", "vllm.load-refused",
+            "vllm.load-placed", "vllm.batch-kept" and "vllm.transfer-failed".
         num_threads: Loads at once, and as many saves.
         load_s: Longest a load may take.
         pending_bytes: Of copies that wait to be sealed.
@@ -171,9 +171,9 @@ class WorkerSide:
                 [block.block_id for block in blocks[:num_valid]],
                 loaded.staging[: num_valid * size],
             )
-            self._events.emit("vllm.blocks-loaded")
+            self._events.emit("vllm.load-placed")
         if num_valid < len(blocks):
-            self._events.emit("vllm.blocks-refused")
+            self._events.emit("vllm.load-refused")
             results.failed_block_ids.update(block.block_id for block in blocks[num_valid:])
 
     def _load(self, job: LoadJob) -> _Loaded:
@@ -203,7 +203,7 @@ class WorkerSide:
                     parts=self._layout.parts,
                 )
                 start += len(run)
-            self._events.emit("vllm.blocks-kept")
+            self._events.emit("vllm.batch-kept")
         except Exception:  # noqa: BLE001 - what cannot be kept is computed again some day
             self._events.emit("vllm.transfer-failed")
         finally:
