@@ -98,7 +98,7 @@ def prompt(seed: int, vocabulary: int) -> list[int]:
 
 @pytest.fixture(params=["canary", "smollm2"])
 def model(request: pytest.FixtureRequest) -> tuple[str, Path, int]:
-    vocabulary = {"canary": 500, "smollm2": 40000}[request.param]
+    vocabulary = {"canary": 200, "smollm2": 40000}[request.param]
     return request.param, request.getfixturevalue(request.param), vocabulary
 
 
