@@ -18,7 +18,8 @@ import pytest
 
 from kvward.cli.process import free_port
 from kvward.events import EventCounter
-from kvward.gateway import create_gateway, make_policy, read_policy_file
+from kvward.gateway import create_gateway, make_policy
+from kvward.keeping import read_policy_file
 from kvward.scope import ScopeIssuer, load_root_key, verify_token
 from servers import running, write_policy
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kvward.errors import ConfigError, UnauthenticatedError
-from kvward.gateway import generate_api_key, make_policy, read_policy_file, render_policy
+from kvward.gateway import generate_api_key, make_policy, render_policy
 from kvward.gateway.identity import KeyTable
+from kvward.keeping import read_policy_file
 from kvward.terms import SharingLevel
 
 KEY, DIGEST = generate_api_key()
