@@ -148,7 +148,8 @@ async def test_refused_route_is_refused_to_everybody(
     "path",
     ["//v1/completions", "/v1/completions/", "/v1//completions", "/V1/completions",
      "/v1%2fcompletions", "/v1/%63ompletions", "/v1/./completions", "/x/../v1/completions",
-     "/v1/completions;a",     "/v1/completions\x00", "/v1/completions ", "http://x/v1/completions", "/v1/completions?", "/",
+     "/v1/completions;a", "/v1/completions\x00", "/v1/completions ", "http://x/v1/completions",
+     "/v1/completions?", "/",
      "*", "", "/v1/compl\xe9tions", "/v1/completions#", "/kvward/routes/", "/kvward"],
 )  # fmt: skip
 async def test_second_spelling_of_a_path_is_an_unknown_path(warded: Warded, path: str) -> None:
