@@ -33,6 +33,10 @@ OWNED_FIELDS: dict[str, str] = {
     "cache_scope": "several gateways",
     "tenant_id": "several gateways",
     "x-session-affinity": "Fireworks, as a field",
+    "conversation": "OpenAI Responses: names a stored conversation; here it names a scope's",
+    "ec_transfer_params": "vLLM: names what an encoder computed for another request",
+    "extra_args": "vLLM, in sampling_params: where kv_transfer_params end up in the engine",
+    "lora_request": "vLLM, in engine arguments: names an adapter by path",
 }
 
 REFUSED_FIELDS: dict[str, str] = {
@@ -42,6 +46,14 @@ REFUSED_FIELDS: dict[str, str] = {
     "prompt_embeds": "a prompt that no block hash of tokens covers",
 }
 """Fields that are refused when they ask for something (null and false ask for nothing)."""
+
+MEDIA_NAMES: dict[str, str] = {
+    "uuid": "names media as the engine keeps it for everybody",
+    "prompt_embeds": "is a prompt that no block hash of tokens covers",
+}
+"""Keys, or types, of parts of a prompt that are refused wherever they stand in it. vLLM takes a
+part's uuid for the hash of its content: with it alone a request reads an image that somebody else
+sent under it, and with it and content it plants one."""
 
 FORWARDED_HEADERS = frozenset({b"accept", b"accept-language", b"content-type", b"user-agent"})
 """The only headers of a caller that reach the engine. Every other one is dropped, so that a header

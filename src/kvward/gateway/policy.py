@@ -25,18 +25,48 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     idle_s: float = 300.0
 
 
-class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tenant and the hashes of its API keys."""
+class KeyHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Somebody and the hashes of their API keys."""
 
     name: str
     key_sha256: list[str]
 
 
+class TenantPolicy(KeyHolder, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tenant and the hashes of its API keys."""
+
+
+class OperatorPolicy(KeyHolder, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Somebody who may use the engine's administrative routes, and the hashes of their keys."""
+
+
+class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the operator says about the engine.
+
+    Attributes:
+        allow_reload: Let operators change adapters and weights under a running engine. Blocks
+            that were computed before stay valid to vLLM's own prefix cache, so whoever sets this
+            resets it after each change.
+    """
+
+    allow_reload: bool = False
+
+
 class Levels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The sharing level of each route. There is no built-in level: both must be named."""
+    """The sharing level of each route. There is no built-in level.
+
+    The first two must be named. A route of the others exists only where its level is named.
+    """
 
     chat_completions: SharingLevel
     completions: SharingLevel
+    responses: SharingLevel | None = None
+    messages: SharingLevel | None = None
+    embeddings: SharingLevel | None = None
+    pooling: SharingLevel | None = None
+    score: SharingLevel | None = None
+    generate: SharingLevel | None = None
+    decisions: SharingLevel | None = None
 
 
 class Policy(KeptSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,12 +75,15 @@ class Policy(KeptSettings, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         upstream: "http://HOST:PORT" or "unix:PATH".
         upstream_key_env: Environment variable with the engine's own credential.
+        operators: Whose keys open the administrative routes; without any, nobody's do.
     """
 
     upstream: str
     levels: Levels
     tenants: list[TenantPolicy]
     upstream_key_env: str | None = None
+    operators: list[OperatorPolicy] = msgspec.field(default_factory=list)
+    engine: EnginePolicy = msgspec.field(default_factory=EnginePolicy)
     limits: Limits = msgspec.field(default_factory=Limits)
 
     @property
@@ -85,8 +118,9 @@ def make_policy(values: Mapping[str, object], *, source: str) -> Policy:
         hint = None
         if "levels" in str(exc) or "SharingLevel" in str(exc) or "completions" in str(exc):
             hint = (
-                "Name a level for both routes under [levels]: request, conversation, user or "
-                "tenant. There is no default, because a default would decide who shares."
+                "Name a level for at least chat_completions and completions under [levels]: "
+                "request, conversation, user or tenant. There is no default, because a default "
+                "would decide who shares."
             )
         raise ConfigError(f"{source}: {exc}.", hint=hint) from exc
     check_kept(policy, source=source)
@@ -96,13 +130,18 @@ def make_policy(values: Mapping[str, object], *, source: str) -> Policy:
 
 def _check(policy: Policy, source: str) -> None:
     names = [tenant.name for tenant in policy.tenants]
-    digests = [digest for tenant in policy.tenants for digest in tenant.key_sha256]
+    operators = [operator.name for operator in policy.operators]
+    digests = [
+        digest for holder in (*policy.tenants, *policy.operators) for digest in holder.key_sha256
+    ]
     upstream = urlsplit(policy.upstream)
     speaks_http = upstream.scheme in {"http", "https"} and bool(upstream.hostname)
     for wrong, message, hint in [
         (not names, "there is no tenant.", "Add a [[tenants]] section."),
         ("" in names, "a tenant has no name.", None),
         (len(set(names)) < len(names), "two tenants have one name.", None),
+        ("" in operators, "an operator has no name.", None),
+        (len(set(operators)) < len(operators), "two operators have one name.", None),
         (
             any(not _SHA256.fullmatch(digest) for digest in digests),
             "a key_sha256 is not 64 lower-case hex digits.",
@@ -110,11 +149,11 @@ def _check(policy: Policy, source: str) -> None:
         ),
         (
             len(set(digests)) < len(digests),
-            "one key belongs to two tenants.",
-            "Give each tenant a key of its own: kvward gateway key",
+            "one key belongs to two tenants, to two operators, or to one of each.",
+            "Give everybody a key of their own: kvward gateway key",
         ),
         (
-            SharingLevel.PUBLIC in {policy.levels.chat_completions, policy.levels.completions},
+            SharingLevel.PUBLIC in msgspec.structs.astuple(policy.levels),
             "a route cannot have the level public.",
             "Public state needs a registered prefix, which this version does not have.",
         ),
@@ -171,6 +210,8 @@ def render_policy(
         "[levels]",
         f"chat_completions = {_quoted(level.value)}",
         f"completions = {_quoted(level.value)}",
+        "# Routes that exist only with a level of their own: responses, messages, embeddings,",
+        "# pooling, score, generate, decisions.",
     ]
     lines += _KEPT if keep else []
     for name, digests in tenants.items():
