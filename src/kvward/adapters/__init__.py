@@ -1,0 +1,1 @@
+"""ENFORCE inside engines: one package for each engine, none imports another."""

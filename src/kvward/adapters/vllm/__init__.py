@@ -1,0 +1,1 @@
+"""ENFORCE inside vLLM: its connector, and a doctor for its settings."""
