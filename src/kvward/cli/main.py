@@ -27,6 +27,7 @@ COMMANDS = {
     "audit": ("kvward.cli.audit", "Look for state that crosses from one tenant to another."),
     "canary-model": ("kvward.cli.canary_model", "Write the canary checkpoint to a folder."),
     "demo": ("kvward.cli.demo", "Audit a leaking engine, then the same one behind the ward."),
+    "doctor": ("kvward.cli.doctor", "Which settings of vLLM defeat isolation; what is installed."),
     "gateway": ("kvward.cli.gateway", "Prepare the gateway: keys, tenants, configuration."),
     "keys": ("kvward.cli.keys", "The durable keyring: rotate, erase with receipt, collect."),
     "lab": ("kvward.cli.lab", "The laboratory engine: serve it, break it, fetch a model."),
