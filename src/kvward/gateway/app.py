@@ -33,7 +33,9 @@ def create_gateway(
             case "lifespan":
                 await _live(upstream, receive, send)
             case "http":
-                await front.answer(asgi_scope, receive, send, pass_on=upstream.pass_on)
+                await front.answer(
+                    asgi_scope, receive, send, pass_on=upstream.pass_on, render=upstream.render
+                )
             case "websocket":
                 await refuse_websocket(receive, send)
 

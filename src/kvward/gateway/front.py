@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -24,6 +25,8 @@ from kvward.gateway.owned import CONVERSATION_HEADER, FORWARDED_HEADERS, PSEUDON
 from kvward.gateway.policy import Policy
 from kvward.gateway.rewrite import rewrite, strip
 from kvward.gateway.routes import find_open_route, find_route
+from kvward.gateway.shapes import CHAT
+from kvward.gateway.spans import BoundaryFinder, Render
 from kvward.gateway.table import HEALTH_PATH, SUMMARY_PATH, Kind, Route
 from kvward.scope import ScopeIssuer
 
@@ -89,15 +92,26 @@ class Front:
         self._events = events
         self._inventory = inventory
         self._keys = KeyTable(policy.tenants, policy.operators)
+        self._boundaries = BoundaryFinder(events=events)
 
     async def answer(
-        self, asgi_scope: Message, receive: Receive, send: Send, *, pass_on: PassOn
+        self,
+        asgi_scope: Message,
+        receive: Receive,
+        send: Send,
+        *,
+        pass_on: PassOn,
+        render: Render,
     ) -> None:
-        """Answer one HTTP request, or pass it on."""
+        """Answer one HTTP request, or pass it on.
+
+        Args:
+            render: Asks the same engine how it renders a chat.
+        """
         request_id = secrets.token_hex(16).encode()
         added = [(REQUEST_ID_HEADER, request_id)]
         try:
-            passed = await self._admit(asgi_scope, receive, send, request_id)
+            passed = await self._admit(asgi_scope, receive, send, request_id, render)
             if passed is not None:
                 await pass_on(passed, receive, send)
         except UnauthenticatedError as exc:
@@ -115,7 +129,12 @@ class Front:
             await send_error(send, HTTPStatus.BAD_REQUEST, exc.message, headers=added)
 
     async def _admit(
-        self, asgi_scope: Message, receive: Receive, send: Send, request_id: bytes
+        self,
+        asgi_scope: Message,
+        receive: Receive,
+        send: Send,
+        request_id: bytes,
+        render: Render,
     ) -> Passed | None:
         """Return the request as it may be passed on; None when it has been answered."""
         method = asgi_scope["method"]
@@ -138,7 +157,7 @@ class Front:
                 query = asgi_scope.get("query_string", b"")
             if route.method == "POST":
                 content = await self._read_body(receive)
-                body, more = await self._scoped(route, principal, headers, content)
+                body, more = await self._scoped(route, principal, headers, content, render)
                 added += more
         self._events.emit("gateway.forwarded")
         return Passed(
@@ -166,7 +185,12 @@ class Front:
         return route
 
     async def _scoped(
-        self, route: Route, principal: Principal, headers: HeaderList, content: bytes
+        self,
+        route: Route,
+        principal: Principal,
+        headers: HeaderList,
+        content: bytes,
+        render: Render,
     ) -> tuple[bytes, HeaderList]:
         """Return the body that may pass, and what is added to the answer's headers."""
         if route.kind in {Kind.OPERATOR, Kind.RELOAD}:
@@ -179,6 +203,10 @@ class Front:
         level = route.level(self._policy.levels)
         if level is None:
             raise _RefusedError(HTTPStatus.NOT_FOUND, "This route is not available here.")
+        wide, boundary = self._policy.spans.system, None
+        if wide is not None and route.shape is CHAT:
+            found = await self._boundaries.find(body, tenant=principal.name, render=render)
+            boundary = None if found is None else (wide, found)
         # In a thread: the keyring may be a database elsewhere.
         rewritten = await asyncio.to_thread(
             rewrite,
@@ -188,7 +216,9 @@ class Front:
             level=level,
             owner_tags=self._policy.store is not None,
             conversation=_conversation(headers),
+            boundary=boundary,
             issuer=self._issuer,
+            now_unix_s=int(time.time()),
             draw=secrets.token_bytes,
         )
         if rewritten.scope is None:

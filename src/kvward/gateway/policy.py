@@ -13,6 +13,7 @@ from kvward.errors import ConfigError
 from kvward.keeping import Kept, KeptSettings, check_kept, read_policy_file
 from kvward.terms import SharingLevel
 
+_RESERVED = "kvward/"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _EMBEDDED = "unix:engine.sock"  # where nobody listens: commands on keys and stores ask no engine
 
@@ -69,6 +70,18 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     decisions: SharingLevel | None = None
 
 
+class SpanLevels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far leading parts of a prompt are shared, where an adapter inside the engine keeps spans.
+
+    Attributes:
+        system: Leading system and developer messages and tool definitions of chats; None shares
+            them no further than the rest. What is said there about one user is shared with
+            everybody of the level.
+    """
+
+    system: SharingLevel | None = None
+
+
 class Policy(KeptSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the gateway enforces.
 
@@ -85,6 +98,7 @@ class Policy(KeptSettings, frozen=True, kw_only=True, forbid_unknown_fields=True
     operators: list[OperatorPolicy] = msgspec.field(default_factory=list)
     engine: EnginePolicy = msgspec.field(default_factory=EnginePolicy)
     limits: Limits = msgspec.field(default_factory=Limits)
+    spans: SpanLevels = msgspec.field(default_factory=SpanLevels)
 
     @property
     def upstream_socket(self) -> Path | None:
@@ -161,6 +175,16 @@ def _check(policy: Policy, source: str) -> None:
             not speaks_http and policy.upstream_socket is None,
             f"upstream {policy.upstream!r} is neither http://HOST:PORT nor unix:PATH.",
             "Set upstream in the file, or give --upstream URL.",
+        ),
+        (
+            policy.spans.system not in {None, SharingLevel.TENANT, SharingLevel.USER},
+            "the span system can have the level tenant or user.",
+            "Public state needs a registered prefix: [[public_prefixes]].",
+        ),
+        (
+            any(name.startswith(_RESERVED) for name in names),
+            f"a tenant's name begins with {_RESERVED}, which is reserved.",
+            None,
         ),
         (policy.limits.max_body_bytes < 1, "max_body_bytes is below 1.", None),
     ]:

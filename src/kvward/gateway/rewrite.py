@@ -14,9 +14,11 @@ from kvward.errors import KeyringUnavailableError, UsageError
 from kvward.gateway.body import Body, has_value, read_text, read_value
 from kvward.gateway.owned import MEDIA_NAMES, OWNED_FIELDS, REFUSED_FIELDS
 from kvward.gateway.shapes import Shape
+from kvward.gateway.spans import Boundary
 from kvward.scope import Scope, ScopeIssuer
 from kvward.scope.derive import SCOPE_ID_BYTES
 from kvward.scope.owner import OWNER_FIELD
+from kvward.scope.spans import NONCE_BYTES, SPANS_FIELD, SPANS_LIFETIME_S, Span, encode_spans
 from kvward.scope.token import encode_base64url
 from kvward.terms import SharingLevel
 
@@ -67,7 +69,9 @@ def rewrite(
     level: SharingLevel,
     owner_tags: bool,
     conversation: str | None,
+    boundary: tuple[SharingLevel, Boundary] | None,
     issuer: ScopeIssuer,
+    now_unix_s: int,
     draw: Callable[[int], bytes],
 ) -> Rewritten:
     """Give a request its scope and drop what the caller said about it.
@@ -78,12 +82,13 @@ def rewrite(
         level: From the policy.
         owner_tags: Whether the engine has a store, and is to be told whose a scope is.
         conversation: Named by the caller, interpreted inside the tenant only. [untrusted]
+        boundary: Where the tenant's own leading messages end, and how far they are shared.
         draw: Returns that many random bytes.
     Raises:
         UsageError: a field is refused, or a name has the wrong form.
     """
     kept = strip(body, shape=shape)
-    beside: dict[str, str] = {}  # what goes with the token, for whoever verifies it
+    beside: dict[str, object] = {}  # what goes with the token, for whoever verifies it
     scope: Scope | None
     try:
         level, subject = _resolve(
@@ -99,6 +104,20 @@ def rewrite(
         token, pseudonym = issuer.token(scope), issuer.pseudonym(scope)
         if owner_tags and scope.level is not SharingLevel.REQUEST:
             beside[OWNER_FIELD] = issuer.owner_tag(scope, token=token)
+        wider = None if boundary is None else _wider(body, shape, scope, boundary[0], issuer)
+        if boundary is not None and wider is not None:
+            span = Span(
+                token=issuer.token(wider),
+                end_tokens=boundary[1].end_tokens,
+                digest=boundary[1].digest,
+            )
+            beside[SPANS_FIELD] = encode_spans(
+                issuer.token_key,
+                token=token,
+                spans=[span],
+                expires_unix_s=now_unix_s + SPANS_LIFETIME_S,
+                nonce=draw(NONCE_BYTES),
+            )
     except KeyringUnavailableError:
         # SECURITY: without the keyring nobody's scope is known, so the request gets one that no
         # other request has. It costs speed.
@@ -145,6 +164,21 @@ def _resolve(
     if subject is None:
         return SharingLevel.REQUEST, draw(_SUBJECT_BYTES)
     return level, subject
+
+
+def _wider(
+    body: Body, shape: Shape, scope: Scope, level: SharingLevel, issuer: ScopeIssuer
+) -> Scope | None:
+    """Return the scope of the leading messages, if it is wider than that of the request."""
+    if scope.level is SharingLevel.REQUEST or level.width <= scope.level.width:
+        return None
+    subject = b""
+    if level is SharingLevel.USER:
+        user = _user(body, shape)
+        if not user:
+            return None
+        subject = issuer.user_subject(scope.tenant, user)
+    return issuer.current(tenant=scope.tenant, level=level, subject=subject)
 
 
 def _checked_name(name: str) -> str:

@@ -16,6 +16,7 @@ from kvward.gateway.answers import HeaderList, Receive, Send, send_error
 from kvward.gateway.front import Passed
 from kvward.gateway.owned import RETURNED_HEADERS
 from kvward.gateway.policy import Policy
+from kvward.gateway.spans import TOKENIZE_PATH
 
 _CHUNK_BYTES = 64 << 10
 _UNREACHABLE = "The engine cannot be reached."
@@ -81,6 +82,28 @@ class Upstream:
             with contextlib.suppress(asyncio.CancelledError):
                 await work
 
+    async def render(self, body: bytes) -> bytes | None:
+        """Ask the engine how it renders a chat; None when it does not say."""
+        if self._session is None:
+            return None
+        headers = {"Content-Type": "application/json"}
+        if self._credential is not None:
+            headers["Authorization"] = f"Bearer {self._credential}"
+        try:
+            async with self._session.post(
+                self._base + TOKENIZE_PATH, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                content = await response.read()
+                return content if response.status == HTTPStatus.OK else None
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+
+    @property
+    def _base(self) -> str:
+        if self._policy.upstream_socket:
+            return "http://engine"
+        return self._policy.upstream.rstrip("/")
+
     async def _stream(self, passed: Passed, send: Send) -> None:
         if self._session is None:
             raise UpstreamError("The upstream is not open.")
@@ -88,16 +111,13 @@ class Upstream:
         outgoing.append(("Accept-Encoding", "identity"))
         if self._credential is not None:
             outgoing.append(("Authorization", f"Bearer {self._credential}"))
-        base = (
-            "http://engine" if self._policy.upstream_socket else self._policy.upstream.rstrip("/")
-        )
         query = "?" + passed.query.decode("ascii", "replace") if passed.query else ""
         started = False
         try:
             # Leaving this block before the end of the answer closes the connection.
             async with self._session.request(
                 passed.method,
-                URL(base + passed.path + query, encoded=True),
+                URL(self._base + passed.path + query, encoded=True),
                 data=passed.body,
                 headers=outgoing,
                 allow_redirects=False,

@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import logging
 import os
+import secrets
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -28,6 +29,7 @@ from kvward.gateway.inventory import Inventory, take_inventory
 from kvward.gateway.owned import RETURNED_HEADERS
 from kvward.gateway.policy import read_policy
 from kvward.gateway.setup import load_credential, open_issuer
+from kvward.gateway.spans import TOKENIZE_PATH
 
 POLICY_VARIABLE = "KVWARD_POLICY"
 
@@ -73,7 +75,8 @@ class WardMiddleware:
                     )
                     return
                 inside = partial(self._pass_inside, asgi_scope, opened.credential)
-                await opened.front.answer(asgi_scope, receive, send, pass_on=inside)
+                render = partial(self._render, asgi_scope, opened.credential)
+                await opened.front.answer(asgi_scope, receive, send, pass_on=inside, render=render)
             case "websocket":
                 await refuse_websocket(receive, send)
 
@@ -131,6 +134,39 @@ class WardMiddleware:
         for found in inventory.unknown:
             self._events.emit("gateway.route-unknown", route=found.path)
             _LOG.warning("%s %s is not known, and is refused.", found.method, found.path)
+
+    async def _render(
+        self, asgi_scope: Message, credential: str | None, body: bytes
+    ) -> bytes | None:
+        """Ask the application inside how it renders a chat; None when it does not say."""
+        asked = Passed(
+            method="POST",
+            path=TOKENIZE_PATH,
+            query=b"",
+            headers=[(b"content-type", b"application/json")],
+            body=body,
+            request_id=secrets.token_hex(16).encode(),
+            added=[],
+        )
+        status, parts = 0, []
+        sent = False
+
+        async def receive() -> Message:
+            nonlocal sent
+            if sent:
+                await asyncio.Event().wait()  # nobody leaves while we wait for the answer
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                parts.append(message.get("body", b""))
+
+        await self._app(_rebuilt(asgi_scope, asked, credential), receive, send)
+        return b"".join(parts) if status == HTTPStatus.OK else None
 
     async def _pass_inside(
         self,

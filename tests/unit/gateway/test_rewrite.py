@@ -36,7 +36,9 @@ def send(
         level=level,
         owner_tags=False,
         conversation=conversation,
+        boundary=None,
         issuer=ISSUER,
+        now_unix_s=0,
         draw=secrets.token_bytes,
     )
 
@@ -70,7 +72,9 @@ def test_without_the_keyring_a_request_runs_in_a_scope_of_its_own() -> None:
             level=level,
             owner_tags=True,
             conversation="x",
+            boundary=None,
             issuer=issuer,
+            now_unix_s=0,
             draw=secrets.token_bytes,
         )
         for level in (SharingLevel.CONVERSATION, SharingLevel.TENANT)
@@ -95,7 +99,9 @@ def test_owner_tag_goes_with_every_level_that_is_stored() -> None:
             level=level,
             owner_tags=True,
             conversation="x",
+            boundary=None,
             issuer=ISSUER,
+            now_unix_s=0,
             draw=secrets.token_bytes,
         )
         value = json.loads(rewritten.body)

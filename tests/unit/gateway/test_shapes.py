@@ -49,7 +49,9 @@ def send(
         level=level,
         owner_tags=owner_tags,
         conversation=conversation,
+        boundary=None,
         issuer=ISSUER,
+        now_unix_s=0,
         draw=secrets.token_bytes,
     )
     value: dict[str, Any] = json.loads(rewritten.body)
@@ -232,6 +234,7 @@ def test_depth_is_refused_or_passed_and_never_an_error_of_ours(shape: Shape, dep
         try:
             body = parse_body(content, content_type=b"application/json")
             rewrite(body, shape=shape, tenant="a", level=level, owner_tags=False,
-                    conversation=None, issuer=ISSUER, draw=secrets.token_bytes)  # fmt: skip
+                    conversation=None, boundary=None, issuer=ISSUER, now_unix_s=0,
+                    draw=secrets.token_bytes)  # fmt: skip
         except UsageError:
             pass
