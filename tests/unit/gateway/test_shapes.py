@@ -98,6 +98,13 @@ def test_responses_anchor_holds_over_turns_and_over_both_ways_to_write_text() ->
     assert salt(RESPONSES, first) != salt(CHAT, {"model": "m", "messages": [USER]})
 
 
+def test_what_else_leads_a_chats_prompt_belongs_to_its_opening() -> None:
+    chat = {"model": "m", "messages": [USER]}
+    bodies = [chat, chat | {"tools": []}, chat | {"documents": []}, chat | {"chat_template": "x"},
+              chat | {"documents": [], "chat_template": "x"}]  # fmt: skip
+    assert len({salt(CHAT, body) for body in bodies for _ in range(2)}) == len(bodies)
+
+
 @pytest.mark.parametrize(
     "unanchored", [None, 3, [], ["x"], [{"role": "assistant"}], {"role": "user"}]
 )
