@@ -143,9 +143,10 @@ def make_warded(
     level: str = "tenant",
     more: str = "",
     others: bool = True,
+    keep: bool = False,
 ) -> Warded:
     """Write a policy that names all levels, or only the two that must be, and put a ward up."""
-    keys, path = write_policy(folder)
+    keys, path = write_policy(folder, keep=keep)
     key, digest = generate_api_key()
     text = path.read_text().replace('"conversation"', f'"{level}"')
     named = "".join(f'{name} = "{level}"\n' for name in OTHER_LEVELS) if others else ""

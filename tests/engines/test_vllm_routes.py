@@ -16,13 +16,10 @@ import pytest
 from kvward.gateway.inventory import take_inventory
 from kvward.gateway.table import ROUTES, Kind
 
-pytestmark = pytest.mark.timeout(600)
+# The framework's own warnings are not ours.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-PROTOCOLS = {
-    "chat_completion": ("/v1/chat/completions", "/v1/chat/completions/batch"),
-    "completion": ("/v1/completions",),
-}
 SWITCHES = ["--enable-scale-out", "--enable-tokenizer-info-endpoint", "--enable-offline-docs"]
 
 

@@ -28,7 +28,9 @@ def chat_opening(body: Body) -> Opening:
     """
     # Everything else that leads the prompt belongs to the opening as well.
     leading = [bytes(body[f]) if f in body else None for f in ("model", "tools")]
-    return _until_user(encode("kvward/opening/v1", leading), read_value(body, "messages"))
+    rarer = [[f, bytes(body[f])] for f in ("documents", "chat_template") if f in body]
+    first = encode("kvward/opening/v1", leading, *([rarer] if rarer else []))
+    return _until_user(first, read_value(body, "messages"))
 
 
 def messages_opening(body: Body) -> Opening:

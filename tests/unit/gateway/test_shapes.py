@@ -7,9 +7,12 @@ import secrets
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvward.errors import UsageError
 from kvward.gateway.body import parse_body
+from kvward.gateway.owned import OWNED_FIELDS
 from kvward.gateway.rewrite import rewrite, strip
 from kvward.gateway.shapes import (
     BATCH,
@@ -95,6 +98,13 @@ def test_responses_anchor_holds_over_turns_and_over_both_ways_to_write_text() ->
         assert salt(RESPONSES, first) != salt(RESPONSES, first | other)
     assert salt(RESPONSES, first) != salt(RESPONSES, first, tenant="b")
     assert salt(RESPONSES, first) != salt(CHAT, {"model": "m", "messages": [USER]})
+
+
+def test_what_else_leads_a_chats_prompt_belongs_to_its_opening() -> None:
+    chat = {"model": "m", "messages": [USER]}
+    bodies = [chat, chat | {"tools": []}, chat | {"documents": []}, chat | {"chat_template": "x"},
+              chat | {"documents": [], "chat_template": "x"}]  # fmt: skip
+    assert len({salt(CHAT, body) for body in bodies for _ in range(2)}) == len(bodies)
 
 
 @pytest.mark.parametrize(
@@ -201,10 +211,11 @@ MEDIA = [
 def test_part_that_names_stored_media_is_refused(shape: Shape, around: Any) -> None:
     named = {"type": "image_url", "image_url": None, "uuid": "logo"}
     embedded = {"type": "prompt_embeds", "data": "x"}
-    for part in (IMAGE | named, named, {"uuid": False}, embedded, {"prompt_embeds": "x"}):
+    for part in (IMAGE | named, named, {"uuid": False}, embedded, {"prompt_embeds": "x"},
+                 {"type": "item_reference", "id": "x"}, {"file": {"file_id": "x"}}):  # fmt: skip
         content = json.dumps(around(part))
         for text in (content, content.replace("uuid", r"u\u0075id"),
-                     content.replace("prompt_embeds", r"prompt\u005fembeds")):  # fmt: skip
+                     content.replace("_", r"\u005f")):  # fmt: skip
             body = parse_body(text.encode(), content_type=b"application/json")
             with pytest.raises(UsageError, match="not available"):
                 strip(body, shape=shape)
@@ -219,6 +230,47 @@ def test_tools_may_speak_of_uuids() -> None:
     send(CHAT, {"messages": [{"role": "assistant", "tool_calls": [call]}, USER], "tools": tools})
     block = {"type": "tool_use", "id": "1", "name": "f", "input": {"rows": [{"uuid": "x"}]}}
     send(MESSAGES, {"messages": [{"role": "assistant", "content": [block]}, USER]})
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["role", "content", "type", "text", "id", "user_id", "cache_salt"]),
+        inner | st.sampled_from(["user", "message", "text"]), max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+BODIES = st.dictionaries(
+    st.sampled_from([*OWNED_FIELDS, "model", "prompt", "messages", "input", "instructions",
+                     "metadata", "sampling_params", "system", "user", "store"]),
+    JSON_VALUES, max_size=6,
+)  # fmt: skip
+
+
+@given(
+    one=BODIES,
+    two=BODIES,
+    shapes=st.tuples(st.sampled_from(SHAPES), st.sampled_from(SHAPES)),
+    level=st.sampled_from([level for level in SharingLevel if level is not SharingLevel.PUBLIC]),
+    name=st.none() | st.just("c"),
+)
+def test_no_two_tenants_share_a_salt_over_any_two_protocols(
+    one: dict[str, Any],
+    two: dict[str, Any],
+    shapes: tuple[Shape, Shape],
+    level: SharingLevel,
+    name: str | None,
+) -> None:
+    salts = []
+    for tenant, body, shape in zip("ab", (one, two), shapes, strict=True):
+        try:
+            value = send(shape, body, tenant=tenant, level=level, conversation=name)
+        except UsageError:
+            return
+        assert not set(value) & (set(OWNED_FIELDS) - {"cache_salt"})
+        inner = [value[place] for place in shape.inner if place in value]
+        assert not any(set(each) & set(OWNED_FIELDS) for each in inner)
+        salts.append(value["cache_salt"])
+    assert salts[0] != salts[1]
 
 
 def nested(depth: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from inner_applications import JSON, Inner, Warded, make_warded, of_kind, shown
 from kvward.gateway.table import ROUTES, Kind
 from kvward.gateway.vllm import WardMiddleware
 from kvward.scope import ScopeIssuer, load_root_key, verify_token
+from kvward.scope.owner import OWNER_FIELD
 
 FORGED = {
     "cache_salt": "victim", "request_id": "victim", "session_id": "victim", "priority": -1,
@@ -315,12 +317,17 @@ async def test_error_inside_breaks_what_had_begun(warded: Warded) -> None:
         await warded.call("/v1/completions", {"prompt": "x"})
 
 
-async def live(ward: WardMiddleware, inner: Inner) -> list[Any]:
+async def live(
+    ward: WardMiddleware, inner: Inner, between: Callable[[], Awaitable[object]] | None = None
+) -> list[Any]:
     waiting = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
     sent: list[Any] = []
 
     async def receive() -> Any:
-        return waiting.pop(0)
+        message = waiting.pop(0)
+        if message["type"] == "lifespan.shutdown" and between is not None:
+            await between()
+        return message
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -335,6 +342,23 @@ async def test_start_opens_the_ward_and_reaches_the_application(warded: Warded) 
         "lifespan.startup.complete", "lifespan.shutdown.complete",
     ]  # fmt: skip
     assert warded.inner.lifespans == ["lifespan.startup", "lifespan.shutdown"]
+
+
+async def test_keyring_is_open_from_start_to_end_and_tells_whose_a_scope_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warded = make_warded(tmp_path, monkeypatch, keep=True)
+
+    async def ask() -> None:
+        for who in ("a", "b", "a"):
+            assert (await warded.call("/v1/completions", {"prompt": "x"}, who=who)).status == 200
+
+    for _ in range(2):  # and again, as a server may that starts its application anew
+        sent = await live(warded.ward, warded.inner, ask)
+        assert [message["type"] for message in sent][-1] == "lifespan.shutdown.complete"
+    values = [json.loads(seen["content"]) for seen in warded.inner.seen]
+    assert len({value["cache_salt"] for value in values}) == 2
+    assert len({value["kv_transfer_params"][OWNER_FIELD] for value in values}) == 2
 
 
 @pytest.mark.parametrize("wrong", ["no variable", "no file", "no root key", "no credential"])
