@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from attacks.churn.campaign import Campaign, Options
-from attacks.churn.plan import LONGEST_ANSWER_TOKENS, Shape
+from attacks.churn.plan import Shape
 from kvward import __version__
 from kvward.audit.canary.checkpoint import MAX_CONTEXT_TOKENS
 from kvward.errors import TargetError, TargetUnreachableError
@@ -97,12 +97,14 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--requests", type=int, default=_MOST_REQUESTS, help="the most to send")
     parser.add_argument("--block-tokens", type=int, default=16, help="the engine's block size")
     parser.add_argument("--max-tokens", type=int, default=1500, help="of the longest prompt")
+    parser.add_argument("--answer-tokens", type=int, default=32, help="of the longest answer")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds until a hang")
     parser.add_argument("--idle-within", type=float, default=30.0, help="seconds after the load")
     parser.add_argument("--engine-pid", type=int, help="its memory and its children's is watched")
     parser.add_argument("--memory-allowance", type=float, default=64.0, help="MiB of growth")
     parser.add_argument("--metrics-url", help="Prometheus text, or counters as a JSON object")
+    parser.add_argument("--stop-early", action="store_true", help="end at the first finding")
     parser.add_argument("--authorised", action="store_true", help="URL may be another machine's")
     parser.add_argument("--json", type=Path, help="file to write the result to")
     return parser
@@ -114,7 +116,8 @@ def _read_options(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
         ("--clients", given.clients, 1, _MOST_CLIENTS),
         ("--requests", given.requests, 1, _MOST_REQUESTS),
         ("--block-tokens", given.block_tokens, 1, 4096),
-        ("--max-tokens", given.max_tokens, 1, MAX_CONTEXT_TOKENS - LONGEST_ANSWER_TOKENS),
+        ("--answer-tokens", given.answer_tokens, 1, 512),
+        ("--max-tokens", given.max_tokens, 1, MAX_CONTEXT_TOKENS - given.answer_tokens),
         ("--seed", given.seed, 0, 2**63 - 1),
         ("--timeout", given.timeout, 1, 3600),
         ("--idle-within", given.idle_within, 1, 3600),
@@ -146,6 +149,7 @@ def _read_options(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
             clients=given.clients,
             block_tokens=given.block_tokens,
             longest_tokens=given.max_tokens,
+            answer_tokens=given.answer_tokens,
         ),
         seconds=given.seconds,
         requests=given.requests,
@@ -154,6 +158,7 @@ def _read_options(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
         engine_pid=given.engine_pid,
         metrics_url=given.metrics_url,
         allowance_mib=given.memory_allowance,
+        stops_early=given.stop_early,
     )
 
 

@@ -40,6 +40,7 @@ class Options:
         timeout_s: A request that takes longer hangs.
         idle_within_s: How long after the load the engine may take to be idle.
         allowance_mib: Growth of memory after the warm-up that is still flat.
+        stops_early: End the load at the first finding.
     """
 
     url: str
@@ -53,6 +54,7 @@ class Options:
     engine_pid: int | None
     metrics_url: str | None
     allowance_mib: float
+    stops_early: bool
 
 
 class Campaign:
@@ -149,6 +151,7 @@ class Campaign:
         return (
             gone
             or dead
+            or (self._options.stops_early and bool(self._judge.kinds))
             or self._sent >= self._options.requests
             or time.monotonic() >= self._deadline
         )

@@ -60,6 +60,7 @@ class ChurnClient:
 
     async def send(self, order: Order) -> Reply:
         """Send one order. Network trouble comes back as a `FAILED` reply."""
+        await asyncio.sleep(order.wait * self._usual_ttft_s)
         reader = ReplyReader(time.perf_counter_ns())
         sent = asyncio.Event()
         exchange = asyncio.create_task(self._exchange(order, reader, sent))
@@ -109,7 +110,11 @@ class ChurnClient:
             return
         await sent.wait()
         if leave.moment is Moment.PREFILL:
-            await asyncio.sleep(leave.patience * statistics.median(self._recent_ttft_s))
+            await asyncio.sleep(leave.patience * self._usual_ttft_s)
+
+    @property
+    def _usual_ttft_s(self) -> float:
+        return statistics.median(self._recent_ttft_s)
 
     def _body(self, order: Order) -> dict[str, Any]:
         return {

@@ -31,9 +31,26 @@ of 5e-4. What state can do is far more: one slot more or less of a word among n 
 more than 2,400 / n nats, so by 1.6 nats at 1,500 tokens, where 0.07 are allowed.
 """
 _ABOVE_FLOOR_NATS = 0.05  # as in the detector; the smallest step above the floor is 0.3 nat
-_KEPT_ANSWERS = 4096
+_KEPT_ANSWERS = 2048
 _KEPT_FINDINGS = 200
-_COMPARISONS = 10_000_000  # answers times sessions of the largest run: how often chance is asked
+_COUNTED = (
+    "requests",
+    "answered",
+    "answered_streaming",
+    "answered_whole",
+    "answers_with_usage",
+    "answers_reusing",
+    "cached_tokens",
+    "prompt_tokens",
+    "completion_tokens",
+    "cancelled",
+    "cancelled_before_first_token",
+    "cancelled_after_first_token",
+    "refused",
+    "failed",
+    "repeats_compared",
+    "unreadable",
+)
 _CODE_WORDS = frozenset(WORDS)
 _PLAIN = Redactor(_CODE_WORDS)  # tokens come with the white space around them
 
@@ -105,7 +122,7 @@ class Judge:
     def __init__(self, sessions: Sequence[Session]) -> None:
         self._sessions = sessions
         self._answers: OrderedDict[tuple[str, ...], _Answer] = OrderedDict()
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
         self.errors: Counter[str] = Counter()
         self.kinds: Counter[Kind] = Counter()
         self.findings: list[Finding] = []
@@ -189,6 +206,8 @@ class Judge:
     def _blame_foreign(
         self, number: int, order: Order, reply: Reply, foreign: frozenset[str]
     ) -> None:
+        # How often chance is asked: for every finding that is kept, of every session.
+        comparisons = _KEPT_FINDINGS * len(self._sessions)
         owners = tuple(
             Owner(
                 tenant=found.session.tenant,
@@ -196,7 +215,7 @@ class Judge:
                 relation=str(relation(order.session, found.session)),
                 words=found.words,
             )
-            for found in attribute(foreign, self._sessions, num_comparisons=_COMPARISONS)
+            for found in attribute(foreign, self._sessions, num_comparisons=comparisons)
         )
         detail = f"{len(foreign)} words that the prompt does not hold"
         words = tuple(sorted(foreign))
@@ -288,8 +307,8 @@ def compare_answers(first: _Answer, second: _Answer) -> tuple[Difference | None,
             return Difference(number, apart), largest
         if _is_tied(one) or _is_tied(two):
             return None, largest
-        said = (first.words[number : number + 1], second.words[number : number + 1])
-        if all(said) and said[0] != said[1]:
+        said = {words[number] for words in (first.words, second.words) if number < len(words)}
+        if len(said) > 1 and said <= _CODE_WORDS:  # some servers run tokens together
             return Difference(number, apart), largest
     return None, largest
 

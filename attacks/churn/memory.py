@@ -86,20 +86,20 @@ class MemoryWatch:
     def is_alive(self) -> bool:
         """Tell whether the process still runs."""
         status = None
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.Error):
             status = self._process.status() if self._process.is_running() else None
         return status not in (None, psutil.STATUS_ZOMBIE)
 
     async def run(self) -> None:
         """Sample until cancelled, or until the process is gone."""
         while self.is_alive:
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.Error):
                 self.samples.append(Sample(time.monotonic() - self._began, self._rss_bytes()))
             await asyncio.sleep(_INTERVAL_S)
 
     def _rss_bytes(self) -> int:
         total = int(self._process.memory_info().rss)
         for child in self._process.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.Error):
                 total += int(child.memory_info().rss)
         return total

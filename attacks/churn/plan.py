@@ -18,7 +18,6 @@ from attacks.churn.prompts import (
 from kvward.audit.canary.codebook import Codebook, Session
 from kvward.audit.prompts import derive_random
 
-LONGEST_ANSWER_TOKENS = 32
 CONVERSATIONS = 3
 """Conversations of each client."""
 _KEPT_PROMPTS = 4
@@ -71,7 +70,12 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One request. `leave` is None for a client that stays to the end."""
+    """One request.
+
+    Attributes:
+        leave: How the client goes away; None when it stays to the end.
+        wait: Begin only after this multiple of the usual time to the first token.
+    """
 
     move: Move
     session: Session
@@ -79,6 +83,7 @@ class Order:
     max_tokens: int
     streams: bool
     leave: Leave | None = None
+    wait: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +102,7 @@ class Shape:
     Attributes:
         block_tokens: The engine's block size; lengths are taken around its multiples.
         longest_tokens: Length of the longest prompt.
+        answer_tokens: Length of the longest answer.
     """
 
     seed: int
@@ -104,6 +110,7 @@ class Shape:
     clients: int
     block_tokens: int
     longest_tokens: int
+    answer_tokens: int
 
 
 def client_sessions(shape: Shape, client: int) -> tuple[Session, ...]:
@@ -162,28 +169,32 @@ class _Writer:
 
     def _burst(self) -> Step:
         """Ask for one prefix several times at once: alike, and with tails of their own."""
-        base = self._fresh() if not self._recent or self._random.random() < 0.6 else None
-        base = base or self._recent[-1]
+        fresh = not self._recent or self._random.random() < 0.6
+        base = self._fresh(slow=True) if fresh else self._recent[-1]
         others = int(self._random.integers(_BURST[0], _BURST[1] + 1)) - 2
         prompts = [base, base] + [
             base if self._random.random() < 0.5 else self._next_turn(base) for _ in range(others)
         ]
         self._remember(base)
         orders = [self._order(Move.BURST, prompt) for prompt in prompts]
-        leaving = [self._random.random() < _LEAVES_A_BURST for _ in orders]
-        return Step(
-            move=Move.BURST,
-            orders=tuple(
-                replace(order, leave=self._leave(order)) if leaves else order
-                for order, leaves in zip(orders, leaving, strict=True)
-            ),
-            together=True,
-        )
+        # All in one moment, or the others while the first one's prefix is being computed.
+        longest_wait = float(self._random.choice([0.0, 1.0]))
+        orders[1:] = [
+            replace(order, wait=float(self._random.uniform(0, longest_wait)))
+            for order in orders[1:]
+        ]
+        orders = [
+            replace(order, leave=self._leave(order))
+            if self._random.random() < _LEAVES_A_BURST
+            else order
+            for order in orders
+        ]
+        return Step(move=Move.BURST, orders=tuple(orders), together=True)
 
     def _cancel(self) -> Step:
         """Go away once or twice, and ask again right after."""
         fresh = not self._recent or self._random.random() < 0.5
-        prompt = self._fresh() if fresh else self._next_turn(self._recent[-1])
+        prompt = self._fresh(slow=True) if fresh else self._next_turn(self._recent[-1])
         self._remember(prompt)
         last = self._order(Move.CANCEL, prompt)
         times = 2 if self._random.random() < _LEAVES_TWICE else 1
@@ -192,7 +203,8 @@ class _Writer:
 
     def _order(self, move: Move, prompt: ChurnPrompt) -> Order:
         kind = self._random.random()
-        most = 1 if kind < 0.25 else 8 if kind < 0.6 else LONGEST_ANSWER_TOKENS
+        most = self._shape.answer_tokens
+        most = 1 if kind < 0.25 else min(8, most) if kind < 0.6 else most
         return Order(
             move=move,
             session=self._session,
@@ -209,11 +221,15 @@ class _Writer:
             parts=int(self._random.integers(1, max(2, order.max_tokens))),
         )
 
-    def _fresh(self) -> ChurnPrompt:
-        length = draw_length(
-            self._random,
-            block_tokens=self._shape.block_tokens,
-            longest=self._shape.longest_tokens,
+    def _fresh(self, *, slow: bool = False) -> ChurnPrompt:
+        """Write a new prompt. What meets others in its prefill is the longest of three draws."""
+        length = max(
+            draw_length(
+                self._random,
+                block_tokens=self._shape.block_tokens,
+                longest=self._shape.longest_tokens,
+            )
+            for _ in range(3 if slow else 1)
         )
         return write_prompt(self._random, self._session, num_words=length)
 
