@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,16 @@ from pathlib import Path
 import pytest
 
 from engines.conftest import Ward, open_gateway
-from engines.test_vllm_tampering import entries, prompt, same, wait_for
-from engines.vllm_server import MODEL_NAME, PYTHON, Answer, VllmServer, complete, ward_arguments
+from engines.test_vllm_tampering import entries, prompt, wait_for
+from engines.vllm_server import (
+    MODEL_NAME,
+    PYTHON,
+    Answer,
+    VllmServer,
+    complete,
+    same,
+    ward_arguments,
+)
 from kvward.cli.process import ServerProcess
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.vllm]
@@ -116,7 +123,6 @@ def test_an_adapter_reloaded_in_place_under_its_name_shares_nothing(
         assert again.cached_tokens == _WHOLE
         assert same(again, reloaded)
         assert ask(url, ward, "x").cached_tokens == _WHOLE
-        time.sleep(1.5)
 
 
 def reload_in_place(server: VllmServer, adapter: Path) -> None:

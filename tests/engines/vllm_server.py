@@ -19,6 +19,7 @@ from kvward.cli.process import free_port
 PYTHON = os.environ.get("KVWARD_VLLM_PYTHON", "")
 MODEL_NAME = "m"
 BLOCK_TOKENS = 32
+TOLERANCE = 2e-3
 _READY_S = 300.0
 _SOURCE = Path(__file__).parent.parent.parent / "src"
 
@@ -152,13 +153,34 @@ def read_counts(folder: Path) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a request gave."""
+    """What a request gave.
+
+    Attributes:
+        top: For each token the most likely ones and their logprobs: a canary is too sure of the
+            first for that one to tell anything.
+    """
 
     text: str
-    logprobs: tuple[float, ...]
     tokens: tuple[str, ...]
+    top: tuple[dict[str, float], ...]
     cached_tokens: int
     seconds: float
+
+
+def same(one: Answer, other: Answer) -> bool:
+    """Tell whether two answers agree in their tokens, and in what else was likely."""
+    if one.tokens != other.tokens:
+        return False
+    return all(_agree(mine, theirs) for mine, theirs in zip(one.top, other.top, strict=True))
+
+
+def _agree(mine: Mapping[str, float], theirs: Mapping[str, float]) -> bool:
+    # The last of the most likely may change places with the next one by rounding alone.
+    common = set(mine) & set(theirs)
+    return len(common) >= len(mine) - 1 and all(
+        abs(mine[token] - theirs[token]) <= TOLERANCE * max(1.0, abs(mine[token]))
+        for token in common
+    )
 
 
 def complete(
@@ -193,8 +215,8 @@ def complete(
     details = usage.get("prompt_tokens_details") or {}
     return Answer(
         text=choice["text"],
-        logprobs=tuple(choice["logprobs"]["token_logprobs"]),
         tokens=tuple(choice["logprobs"]["tokens"]),
+        top=tuple(choice["logprobs"]["top_logprobs"]),
         cached_tokens=details.get("cached_tokens") or 0,
         seconds=seconds,
     )
