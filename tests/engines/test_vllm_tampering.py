@@ -56,7 +56,7 @@ def tamper(kind: str, paths: list[Path], foreign: list[Path]) -> None:
         case "swap":
             swap_contents(paths)
         case "delete":
-            for path in paths[::2]:
+            for path in paths:
                 path.unlink()
         case "other-model":
             for path, other in zip(paths, foreign, strict=False):
