@@ -115,7 +115,7 @@ def _speculation(setup: Setup) -> Iterator[Finding]:
         id="speculation",
         severity=Severity.UNKNOWN,
         setting=f"--{given[0]}",
-        why="kvward was not tested with drafts, which have state of their own.",
+        why="Drafts have state of their own, and kvward was not tested with them.",
         mend="Leave it away, or audit the stack with it.",
     )
 
