@@ -190,7 +190,7 @@ _PROGRAM_OF_MODULE = {
 def _one_spelling(words: Sequence[str]) -> list[str]:
     """Write every option with dashes, and `-O3` as an option with a value."""
     spelled = []
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words[1:], ""], strict=False):
         if word.startswith("--"):
             name, equals, value = word.partition("=")
             head, dot, keys = name.partition(".")
