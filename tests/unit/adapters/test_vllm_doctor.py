@@ -111,7 +111,7 @@ CASES = [
     Case("no-api-key", "m", "m --api-key k", DEFEATS),
     Case("no-api-key", "m --host 127.0.0.1", "m --host 127.0.0.1", env="",
          quiet_env="VLLM_API_KEY=k"),
-    Case("no-api-key", "m --api-key None", f"m {WARD}", DEFEATS),
+    Case("no-api-key", "m --api-key None", f"m {WARD}", DEFEATS, env="VLLM_API_KEY=k"),
     Case("keys-are-equal", f"{QUIET} --api-key a b", f"{QUIET} {WARD} --api-key a", DEFEATS,
          behind_gateway=False),
     option("several-api-keys", "--api-key a b", "--api-key a"),
