@@ -69,7 +69,7 @@ soak-crash: $(VENV)/.dev
 	nice -n 10 $(BIN)/python -m attacks.crash --kills 500 --seed 1 --json benchmarks/results/soak-crash.json
 
 test-engines: $(ENGINES)/.done
-	@echo "With transformers: SmolLM2 and the canary. Not there yet: vLLM, SGLang, llama.cpp, LMCache."
+	@echo "With transformers: SmolLM2 and the canary. vLLM's routes, where vLLM is installed. Not there yet: SGLang, llama.cpp, LMCache."
 	HF_HUB_OFFLINE=1 $(ENGINES)/bin/python -m pytest --override-ini addopts="--import-mode=importlib --strict-markers -ra -s" tests/engines
 
 $(ENGINES)/.done: requirements/dev.txt requirements/engines.txt

@@ -18,7 +18,8 @@ import pytest
 
 from kvward.cli.process import free_port
 from kvward.events import EventCounter
-from kvward.gateway import create_gateway, make_policy, read_policy_file
+from kvward.gateway import create_gateway, generate_api_key, make_policy
+from kvward.keeping import read_policy_file
 from kvward.scope import ScopeIssuer, load_root_key, verify_token
 from servers import running, write_policy
 
@@ -42,7 +43,8 @@ class Upstream:
                 break
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         request = {"method": scope["method"], "path": scope["raw_path"].decode(),
-                   "headers": headers, "body": body, "client": scope["client"][1]}  # fmt: skip
+                   "headers": headers, "body": body, "client": scope["client"][1],
+                   "query": scope["query_string"].decode()}  # fmt: skip
         self.seen.append(request)
         value = json.loads(body) if body else {}
         if value.get("stream"):
@@ -120,11 +122,17 @@ class Stand:
 
 
 @contextlib.contextmanager
-def stand(folder: Path, *, upstream_url: str | None = None, **limits: Any) -> Iterator[Stand]:
+def stand(
+    folder: Path,
+    *,
+    upstream_url: str | None = None,
+    sections: dict[str, Any] | None = None,
+    **limits: Any,
+) -> Iterator[Stand]:
     upstream, events = Upstream(), EventCounter()
     with running(upstream, lifespan="off") as url:
         keys, path = write_policy(folder, upstream=upstream_url or url)
-        values = read_policy_file(path) | ({"limits": limits} if limits else {})
+        values = read_policy_file(path) | ({"limits": limits} if limits else {}) | (sections or {})
         policy = make_policy(values, source="test")
         issuer = ScopeIssuer.from_root_key(
             load_root_key(folder / "root.key"), deployment=policy.deployment
@@ -263,6 +271,36 @@ def test_broken_answer_is_seen_as_broken_and_its_connection_is_not_used_again(ga
 def test_health_needs_no_key_and_says_nothing(gate: Stand) -> None:
     status, _, answer = gate.call(tenant=None, method="GET", path="/healthz")
     assert (status, answer) == (200, {"status": "ok"})
+    assert not gate.upstream.seen
+
+
+def test_operators_route_passes_with_its_query_and_only_for_operators(tmp_path: Path) -> None:
+    key, digest = generate_api_key()
+    operators = [{"name": "o", "key_sha256": [digest]}]
+    with stand(tmp_path, sections={"operators": operators}) as gate:
+        path = "/reset_prefix_cache?reset_external=true&x=%20"
+        assert gate.call(path=path)[0] == 404
+        assert not gate.upstream.seen
+        assert gate.call({"x": 1}, tenant=key, path=path)[0] == 200
+        seen = gate.upstream.seen[-1]
+        assert (seen["path"], seen["query"]) == ("/reset_prefix_cache", path.partition("?")[2])
+        assert seen["headers"]["authorization"] == "Bearer engine-key"
+        assert gate.call(path="/v1/completions?x=1")[0] == 200
+        assert gate.upstream.seen[-1]["query"] == ""
+        status, _, answer = gate.call(tenant=key, method="GET", path="/kvward/routes")
+        assert (status, answer["seen"], answer["unknown"]) == (200, False, [])
+        assert gate.call(tenant=key, path="/v1/completions")[0] == 404
+        assert gate.call(tenant=key, path="/update_weights")[0] == 409
+        assert len(gate.upstream.seen) == 2
+
+
+async def test_websocket_is_refused(gate: Stand) -> None:
+    async with aiohttp.ClientSession() as session:
+        headers = {"authorization": f"Bearer {gate.keys['a']}"}
+        for path in ("/v1/realtime", "/v1/completions"):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await session.ws_connect(gate.url + path, headers=headers)
+            assert caught.value.status == 403
     assert not gate.upstream.seen
 
 

@@ -15,7 +15,7 @@ from kvward.audit.detectors.metadata import MetadataReading
 from kvward.audit.detectors.timing import TimingReading
 from kvward.audit.stats.bounds import bound_with_sensitivity, lower_rate, upper_rate
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
-from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
+from kvward.terms import Channel, Outcome, ProbeScope
 
 MAX_UNREADABLE_RATIO = 0.05
 MIN_CONTROL_RATE = 0.9
@@ -269,7 +269,7 @@ def _verdict(
         clause="origin" if scope is ProbeScope.S5 else _CLAUSES[channel],
         scope=scope,
         channel=channel,
-        tier=CacheTier.DEVICE,
+        tier=stamp.cache_tier,
         is_control=is_control,
         outcome=outcome,
         planned=trials.planned,

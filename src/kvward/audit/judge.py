@@ -51,6 +51,7 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
         seed=plan.seed,
         plan_digest=plan.digest,
         history_digest=history_digest,
+        cache_tier=plan.cache_tier,
         tool_version=plan.tool_version,
     )
     pairs = {scope: _timed_pairs(trials, scope) for scope in plan.pair_scopes}

@@ -78,7 +78,12 @@ async def run_pair(pair: Pair, send: Send) -> None:
         send: Takes the pair, the arm, the prompt's number (1 or 2), the conversation and the
             call; sends it, records the trial and returns the reply.
     """
-    conversation = f"{pair.scope.lower()}-{pair.number}"
+    await probe_pair(pair, send, hint=await prime_pair(pair, send))
+
+
+async def prime_pair(pair: Pair, send: Send) -> str | None:
+    """Prime one prompt as the writer; return what the target disclosed about its scope."""
+    conversation = _conversation(pair)
     primed = pair.prompts[pair.coin - 1]
     forged_body, forged_headers = _forgery(pair, pair.forged_salt, conversation)
     writing = Call(
@@ -90,11 +95,22 @@ async def run_pair(pair: Pair, send: Send) -> None:
         extra_headers=forged_headers,
     )
     reply = await send(pair, Arm.PRIME, pair.coin, conversation, writing)
+    return reply.scope_hint
+
+
+async def probe_pair(pair: Pair, send: Send, *, hint: str | None) -> None:
+    """Probe both prompts as the reader.
+
+    Args:
+        hint: What the target disclosed to the writer; every other forgery uses it.
+    """
+    conversation = _conversation(pair)
+    forged_body, forged_headers = _forgery(pair, pair.forged_salt, conversation)
     if pair.scope is ProbeScope.S2:
         conversation += "-other"
-    if pair.scope is ProbeScope.S5 and pair.number % 2 and reply.scope_hint is not None:
+    if pair.scope is ProbeScope.S5 and pair.number % 2 and hint is not None:
         # Every other time the reader forges what the target itself disclosed to the writer.
-        forged_body, forged_headers = _forgery(pair, reply.scope_hint, conversation)
+        forged_body, forged_headers = _forgery(pair, hint, conversation)
     for which in (pair.first, 3 - pair.first):
         arm = Arm.PROBE_PRIMED if which == pair.coin else Arm.PROBE_UNPRIMED
         probing = Call(
@@ -106,6 +122,10 @@ async def run_pair(pair: Pair, send: Send) -> None:
             extra_headers=forged_headers,
         )
         await send(pair, arm, which, conversation, probing)
+
+
+def _conversation(pair: Pair) -> str:
+    return f"{pair.scope.lower()}-{pair.number}"
 
 
 def _forgery(pair: Pair, salt: str, conversation: str) -> tuple[dict[str, object], dict[str, str]]:

@@ -11,7 +11,7 @@ import msgspec
 
 from kvward import __version__
 from kvward.errors import ConfigError
-from kvward.terms import Channel, ProbeScope, SharingLevel
+from kvward.terms import CacheTier, Channel, ProbeScope, SharingLevel
 
 BLOCK_TOKENS = (
     16  # lengths are taken around multiples of this; other block sizes divide or contain it
@@ -80,6 +80,8 @@ class Plan:
         clients: Requests in flight at once in the content phase.
         prompt_tokens: Length of the prompts of the pairs.
         run_nonce: Drawn for every run, so that a repeated seed does not meet its own cached state.
+        cache_tier: Which tier is put to the test. For any but the device all pairs are primed
+            first; then the operator's command empties the device; then all are probed.
     """
 
     url: str
@@ -95,6 +97,7 @@ class Plan:
     sizes: Sizes
     cells: tuple[Cell, ...]
     run_nonce: str = ""
+    cache_tier: CacheTier = CacheTier.DEVICE
     tool_version: str = __version__
 
     @property
@@ -187,6 +190,7 @@ def make_plan(
     prompt_tokens: int,
     sizes: Sizes | None = None,
     run_nonce: str = "",
+    cache_tier: CacheTier = CacheTier.DEVICE,
     alpha: float = 1e-3,
     confidence: float = 0.95,
 ) -> Plan:
@@ -205,6 +209,11 @@ def make_plan(
         raise ConfigError("Two tenants have the same name.", hint="Name them differently.")
     if not channels:
         raise ConfigError("No channel is chosen.", hint="Leave --channel out to read all.")
+    if cache_tier is not CacheTier.DEVICE and Channel.CONTENT in channels:
+        raise ConfigError(
+            "Content is read under load from the device tier only.",
+            hint="Leave the content channel out of an audit behind a flush.",
+        )
     if not 1 <= clients <= 256:
         raise ConfigError("The number of clients lies between 1 and 256.")
     if not 4 * BLOCK_TOKENS <= prompt_tokens <= 100_000:
@@ -224,5 +233,6 @@ def make_plan(
         prompt_tokens=prompt_tokens,
         sizes=TIER_SIZES[tier] if sizes is None else sizes,
         run_nonce=run_nonce,
+        cache_tier=cache_tier,
         cells=planned_cells(channels, declared_level=declared_level),
     )

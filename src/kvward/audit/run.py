@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kvward.audit.canary.codebook import Session
@@ -11,14 +11,17 @@ from kvward.audit.canary.words import WORDS
 from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
-from kvward.audit.pairs import Pair, iter_pairs, run_pair
+from kvward.audit.pairs import Pair, iter_pairs, prime_pair, probe_pair, run_pair
 from kvward.audit.plan import Plan
-from kvward.audit.prompts import Prompt, write_canary_prompt
+from kvward.audit.prompts import Prompt, write_canary_prompt, write_probe_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.target import Target
+from kvward.errors import ConfigError
+from kvward.terms import CacheTier
 
 _CONTROL_WORDS = 12 * 16
 _CONTROL_CLIENTS = 4
+_WARM_UP_CALLS = 3
 _FIRST_CONTROL_NONCE = 1_000_000_000  # apart from the nonces of the load
 
 
@@ -38,6 +41,8 @@ class AuditRun:
         history: Already holds the plan; every trial is written to it as it ends, so that an
             interrupted run leaves what it saw.
         on_progress: Called after every request; must not block.
+        flush: Empties the device tier, and returns when the target answers again. Only for plans
+            of another tier.
     """
 
     def __init__(
@@ -47,8 +52,10 @@ class AuditRun:
         history: HistoryFile,
         *,
         on_progress: Callable[[Progress], None],
+        flush: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._plan = plan
+        self._flush = flush
         self._target = target
         self._history = history
         self._on_progress = on_progress
@@ -65,10 +72,44 @@ class AuditRun:
             await self._run_controls()
             self._phase = "content under load"
             await Load(self._plan, iter_steps(self._plan, self._sessions), self._send_load).run()
-        self._phase = "metadata and timing"
-        for pair in iter_pairs(self._plan):
-            await run_pair(pair, self._send_pair)
+        if self._plan.cache_tier is CacheTier.DEVICE:
+            self._phase = "metadata and timing"
+            for pair in iter_pairs(self._plan):
+                await run_pair(pair, self._send_pair)
+        else:
+            await self._run_behind_flush()
         return self.trials
+
+    async def _run_behind_flush(self) -> None:
+        """Prime everything, empty the device, probe everything: what is found was elsewhere."""
+        if self._flush is None:
+            raise ConfigError(
+                f"Nothing empties the device tier, so the {self._plan.cache_tier.value} tier "
+                "cannot be told from it.",
+                hint="Give --flush-device with a command that restarts or flushes the engine.",
+            )
+        pairs = list(iter_pairs(self._plan))
+        self._phase = "priming"
+        hints = [await prime_pair(pair, self._send_pair) for pair in pairs]
+        await self._flush()
+        for number in range(_WARM_UP_CALLS):
+            # An engine's first answers are slow whatever it finds; they are not measured.
+            prompt = write_probe_prompt(
+                self._plan.seed,
+                num_words=self._plan.prompt_tokens,
+                nonce=f"{self._plan.run_nonce}:warm-up:{number}",
+            )
+            await self._target.send(
+                Call(
+                    tenant=self._plan.tenants[0],
+                    prompt=prompt.text,
+                    max_tokens=1,
+                    conversation=f"warm-up-{number}",
+                )
+            )
+        self._phase = "metadata and timing"
+        for pair, hint in zip(pairs, hints, strict=True):
+            await probe_pair(pair, self._send_pair, hint=hint)
 
     async def _run_controls(self) -> None:
         """Send own canaries twice, so that the second answer reads them from the cache."""

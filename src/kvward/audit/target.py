@@ -80,6 +80,15 @@ class Target:
         if self._session is not None:
             await self._session.close()
 
+    async def answers(self) -> bool:
+        """Tell whether the target answers every tenant now."""
+        try:
+            for tenant in self._keys:
+                await self._check_access(tenant)
+        except TargetError:
+            return False
+        return True
+
     async def _check_access(self, tenant: str) -> None:
         try:
             async with self._open_session.get(
@@ -121,7 +130,7 @@ class Target:
         Network trouble is data here: it comes back as a `FAILED` reply, never as an exception.
         """
         start_ns = time.perf_counter_ns()
-        reading = _Reading(start_ns)
+        reading = ReplyReader(start_ns)
         body = {
             "model": self.model,
             "prompt": call.prompt,
@@ -150,7 +159,7 @@ class Target:
             ending = Ending.FAILED
         return reading.to_reply(ending)
 
-    async def _stream(self, body: bytes, headers: Mapping[str, str], reading: _Reading) -> None:
+    async def _stream(self, body: bytes, headers: Mapping[str, str], reading: ReplyReader) -> None:
         async with self._open_session.post(
             f"{self.url}/v1/completions", data=body, headers=headers
         ) as response:
@@ -175,8 +184,12 @@ class Target:
         return self._session
 
 
-class _Reading:
-    """A stream while it is read."""
+class ReplyReader:
+    """An answer while it is read: event by event, or the whole body of one that does not stream.
+
+    Args:
+        start_ns: When the request was sent, on the clock of `time.perf_counter_ns`.
+    """
 
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns
@@ -191,7 +204,7 @@ class _Reading:
         self._ids: dict[str, None] = {}
 
     def take(self, data: bytes) -> None:
-        """Take one server-sent event. [untrusted]"""
+        """Take one server-sent event's data. [untrusted]"""
         if data == b"[DONE]":
             self.finished = True
             return
@@ -214,6 +227,11 @@ class _Reading:
                     self._top.append(tuple(sorted(pairs, key=lambda pair: -pair[1])))
         if chunk.usage is not None:
             self._usage = chunk.usage
+
+    def take_whole(self, body: bytes) -> None:
+        """Take the body of an answer that does not stream. [untrusted]"""
+        self.take(body)
+        self.finished = True
 
     def to_reply(self, ending: Ending) -> Reply:
         """Return what was read."""

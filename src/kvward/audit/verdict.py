@@ -92,6 +92,7 @@ class Stamp:
 
     Attributes:
         evidence_threshold: E-value from which a timing cell is violated.
+        cache_tier: Which tier was put to the test.
     """
 
     confidence: float
@@ -99,6 +100,7 @@ class Stamp:
     seed: int
     plan_digest: str
     history_digest: str
+    cache_tier: CacheTier
     tool_version: str
 
 

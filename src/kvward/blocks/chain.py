@@ -13,6 +13,7 @@ from kvward.canonical import Field, encode
 
 _ROOT = "kvward/chain-root/v1"
 _LINK = "kvward/chain-link/v1"
+_RESIDENT = "kvward/resident-block/v1"
 
 
 def derive_chain_root(*, manifest_digest: bytes, scope: str | None) -> bytes:
@@ -36,3 +37,14 @@ def derive_chain_link(parent: bytes, token_ids: Sequence[int], *, extras: Sequen
     """
     packed = struct.pack(f">{len(token_ids)}I", *token_ids)
     return hashlib.sha256(encode(_LINK, parent, packed, list(extras))).digest()
+
+
+def derive_resident_hash(chain_hash: bytes, *, scope: str) -> bytes:
+    """Return the name of a block inside an engine that keeps one index for everybody, 32 bytes.
+
+    Args:
+        chain_hash: Of the block, in a chain without a scope. It commits to everything before it.
+        scope: Token of the scope that this block belongs to, which may differ from that of the
+            blocks before it; or a random text that nobody else has.
+    """
+    return hashlib.sha256(encode(_RESIDENT, scope, chain_hash)).digest()

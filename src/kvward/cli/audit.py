@@ -27,7 +27,7 @@ from kvward.cli.auditing import (
 )
 from kvward.cli.gateway import LEVELS
 from kvward.errors import ConfigError
-from kvward.terms import Channel, ExitCode, Outcome, SharingLevel
+from kvward.terms import CacheTier, Channel, ExitCode, Outcome, SharingLevel
 
 EXIT_CODES = {
     Outcome.NOT_OBSERVED: ExitCode.NOT_OBSERVED,
@@ -64,6 +64,18 @@ EXIT_CODES = {
     multiple=True,
     type=click.Choice([channel.value for channel in Channel]),
     help="Read only this channel; may be given again. All by default.",
+)
+@click.option(
+    "--flush-device",
+    "flush_command",
+    metavar="COMMAND",
+    help="Run between priming and probing: restarts the engine or empties its own memory, so that "
+    "what is still found lies in another tier.",
+)
+@click.option(
+    "--cache-tier",
+    type=click.Choice([CacheTier.HOST, CacheTier.DISK, CacheTier.REMOTE]),
+    help="Which tier is left after --flush-device, for the verdicts.",
 )
 @click.option("--model", help="Model to ask for; the first one listed by default.")
 @click.option("--seed", type=click.IntRange(min=0), help="Repeats an audit; random by default.")
@@ -102,6 +114,8 @@ def command(
     tier: str,
     level: str | None,
     channels: tuple[str, ...],
+    flush_command: str | None,
+    cache_tier: str | None,
     model: str | None,
     seed: int | None,
     clients: int,
@@ -118,6 +132,11 @@ def command(
     usage counters and times are read from any model.
     """
     _check_authorised(url, authorised=authorised)
+    if (flush_command is None) is not (cache_tier is None):
+        raise ConfigError(
+            "--flush-device and --cache-tier belong together.",
+            hint="For example --flush-device 'systemctl restart engine' --cache-tier disk",
+        )
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = out or Path(f"kvward-audit-{stamp}")
     request = AuditRequest(
@@ -126,7 +145,9 @@ def command(
         model=model,
         tier=Tier(tier),
         seed=secrets.randbits(31) if seed is None else seed,
-        channels=[Channel(channel) for channel in channels] or list(Channel),
+        channels=[Channel(channel) for channel in channels] or _all_channels(cache_tier),
+        cache_tier=CacheTier.DEVICE if cache_tier is None else CacheTier(cache_tier),
+        flush_command=flush_command,
         declared_level=None if level is None else SharingLevel(level),
         clients=clients,
         prompt_tokens=prompt_tokens,
@@ -181,6 +202,11 @@ def audit_with_progress(
         raise
     finally:
         bar.render_finish()
+
+
+def _all_channels(cache_tier: str | None) -> list[Channel]:
+    """Return what is read when nobody chose: content is read from the device tier only."""
+    return list(Channel) if cache_tier is None else [Channel.METADATA, Channel.TIMING]
 
 
 def _parse_tenants(texts: tuple[str, ...]) -> dict[str, str]:

@@ -15,7 +15,8 @@ from kvward.audit.plan import Plan, Sizes, Tier, make_plan
 from kvward.audit.report.model import AuditReport, make_report
 from kvward.audit.run import AuditRun, Progress
 from kvward.audit.target import Target
-from kvward.terms import Channel, SharingLevel
+from kvward.cli.flush import DeviceFlush
+from kvward.terms import CacheTier, Channel, SharingLevel
 
 HISTORY_NAME = "history.jsonl"
 REPORT_NAME = "report.json"
@@ -29,6 +30,8 @@ class AuditRequest:
     Attributes:
         keys: API key of each tenant. [secret]
         declared_level: The level that the stack promises; None when nobody said.
+        cache_tier: Which tier is put to the test.
+        flush_command: Empties the device tier; needed for every other one.
     """
 
     url: str
@@ -41,6 +44,8 @@ class AuditRequest:
     clients: int
     prompt_tokens: int
     sizes: Sizes | None = None
+    cache_tier: CacheTier = CacheTier.DEVICE
+    flush_command: str | None = None
     title: str = "Audit"
     note: str = ""
 
@@ -83,13 +88,19 @@ async def run_audit(
             prompt_tokens=request.prompt_tokens,
             sizes=request.sizes,
             run_nonce=secrets.token_hex(8),
+            cache_tier=request.cache_tier,
         )
+        flush = None
+        if request.flush_command is not None:
+            flush = DeviceFlush(request.flush_command, target)
         if not on_plan(plan):
             return None
         started, began = int(time.time()), time.perf_counter()
         with HistoryFile(folder / HISTORY_NAME) as history:
             history.write_plan(plan)
-            trials = await AuditRun(plan, target, history, on_progress=on_progress).run()
+            trials = await AuditRun(
+                plan, target, history, on_progress=on_progress, flush=flush
+            ).run()
             digest = history.digest
         duration = time.perf_counter() - began
     # The rules are heavy arithmetic; the event loop has nothing else to do by now.

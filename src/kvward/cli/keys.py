@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from kvward.cli.keeping import Kept
 from kvward.errors import ConfigError, UsageError
+from kvward.gateway import read_policy
 from kvward.scope import load_root_key
 from kvward.scope.derive import SCOPE_ID_BYTES
 from kvward.scope.keyring import (
@@ -51,9 +51,9 @@ def command() -> None:
 @_JSON
 def status(*, config: Path, as_json: bool) -> None:
     """Show every tenant's epochs and how far a rotation has drained."""
-    kept = Kept.read(config)
+    kept = read_policy(config)
     with kept.keyring() as keyring:
-        names = {keyring.tenant_id(tenant.name): tenant.name for tenant in kept.policy.tenants}
+        names = {keyring.tenant_id(tenant.name): tenant.name for tenant in kept.settings.tenants}
         rows = [
             asdict(row) | {"tenant_id": row.tenant_id.hex(), "tenant": names.get(row.tenant_id)}
             for row in iter_status(keyring)
@@ -90,7 +90,7 @@ def status(*, config: Path, as_json: bool) -> None:
 @_JSON
 def rotate_keys(*, config: Path, tenant: str, retire_old: bool, as_json: bool) -> None:
     """Begin a new epoch of a tenant: write new, read old until it has drained."""
-    with Kept.read(config).keyring() as keyring:
+    with read_policy(config).keyring() as keyring:
         epoch = rotate(keyring, tenant, retire_old=retire_old)
         bound = keyring.lifetimes.cache_s
     if as_json:
@@ -123,7 +123,7 @@ def erase(
     """Destroy the keys of a conversation or of a tenant, and print the signed receipt."""
     if whole == (conversation is not None):
         raise UsageError("Say either --conversation PSEUDONYM or --all.")
-    kept = Kept.read(config)
+    kept = read_policy(config)
     with kept.keyring() as keyring:
         if conversation is None:
             done = erase_tenant(keyring, tenant)
@@ -133,14 +133,14 @@ def erase(
         if receipt is not None:
             receipt.write_text(text + "\n", encoding="utf-8")
         click.echo(text)
-        if kept.policy.store is not None:
+        if kept.settings.store is not None:
             purged = purge_pending(keyring, kept.backend())
             click.echo(f"Purged {purged} stored entries.", err=True)
         rest = done.effective_unix_s - time.time()
         if wait and rest > 0:
             click.echo(f"Waiting {rest:.0f} s until every replica has forgotten …", err=True)
             time.sleep(rest)
-            if kept.policy.store is not None:
+            if kept.settings.store is not None:
                 purge_pending(keyring, kept.backend())
         elif not wait:
             click.echo(
@@ -155,11 +155,11 @@ def erase(
 @_JSON
 def collect_keys(*, config: Path, as_json: bool) -> None:
     """Destroy keys that nothing needs any more, and finish pending purges. Run it daily."""
-    kept = Kept.read(config)
+    kept = read_policy(config)
     with kept.keyring() as keyring:
         destroyed = collect(keyring)
         purged = 0
-        if kept.policy.store is not None:
+        if kept.settings.store is not None:
             purged = purge_pending(keyring, kept.backend())
         pending = len(pending_purges(keyring))
     if as_json:
@@ -180,7 +180,7 @@ def collect_keys(*, config: Path, as_json: bool) -> None:
 )
 def reroot_keys(*, config: Path, new_root_key_file: Path) -> None:
     """Wrap everything under another root key; then name it in the policy and restart."""
-    with Kept.read(config).keyring() as keyring:
+    with read_policy(config).keyring() as keyring:
         count = reroot(keyring, LocalRoot(load_root_key(new_root_key_file)))
     click.echo(
         f"Wrapped {count} keys anew. Name {new_root_key_file} in the policy, restart gateways "

@@ -18,10 +18,10 @@ import click
 from kvward.audit.canary.checkpoint import write_canary_model
 from kvward.blocks.equivalence import Equivalences
 from kvward.blocks.layout import BlockLayout
-from kvward.cli.keeping import Kept
 from kvward.cli.listen import listen
 from kvward.errors import ConfigError
 from kvward.events import EventCounter
+from kvward.gateway import read_policy
 from kvward.lab.defects import DEFECTS, plant_defects
 from kvward.lab.engine import LabEngine
 from kvward.lab.fetch import cache_folder, fetch_smollm2, find_model
@@ -188,7 +188,7 @@ def _open_ward(
     elif config is None:
         yield EngineWard(token_key, events=events), nothing_equal
     else:
-        kept = Kept.read(config)
+        kept = read_policy(config)
         with kept.keyring() as keyring:
             store = kept.sealed_store(keyring, layout, events=events)
             equal = kept.equivalences(keyring)

@@ -12,19 +12,20 @@ from pathlib import Path
 import click
 
 from kvward.cli.gateway import LEVELS
-from kvward.cli.keeping import Kept
 from kvward.cli.lab import engine_options
 from kvward.cli.listen import listen
 from kvward.cli.process import ServerProcess
-from kvward.errors import ConfigError
 from kvward.events import EventCounter
 from kvward.gateway import (
     Policy,
     create_gateway,
     generate_api_key,
+    load_credential,
     make_policy,
-    read_policy_file,
+    open_issuer,
+    read_policy,
 )
+from kvward.keeping import read_policy_file
 from kvward.scope import RootKey, ScopeIssuer
 
 
@@ -100,22 +101,10 @@ class _Setup:
 
 @contextlib.contextmanager
 def _setup_from_file(config: Path, upstream: object) -> Iterator[_Setup]:
-    kept = Kept.read(config, upstream=upstream)
-    policy = kept.policy
-    credential = None
-    if policy.upstream_key_env is not None:
-        credential = os.environ.get(policy.upstream_key_env)
-        if not credential:
-            raise ConfigError(
-                f"The environment variable {policy.upstream_key_env} is not set.",
-                hint="The policy says that it holds the engine's own key.",
-            )
-    if policy.keyring is None:
-        issuer = ScopeIssuer.from_root_key(kept.load_root_key(), deployment=policy.deployment)
-        yield _Setup(policy=policy, issuer=issuer, credential=credential)
-        return
-    with kept.keyring() as keyring:
-        yield _Setup(policy=policy, issuer=kept.issuer(keyring), credential=credential)
+    kept = read_policy(config, upstream=upstream)
+    credential = load_credential(kept.settings)
+    with open_issuer(kept) as issuer:
+        yield _Setup(policy=kept.settings, issuer=issuer, credential=credential)
 
 
 def _setup_for_one(level: str | None, upstream: object) -> _Setup:

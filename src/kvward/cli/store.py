@@ -10,9 +10,9 @@ from typing import Protocol, runtime_checkable
 import click
 
 from kvward.blocks.equivalence import sign_equivalences
-from kvward.cli.keeping import Kept
 from kvward.cli.keys import purge_pending
 from kvward.errors import ConfigError, KeyUnavailableError, UsageError
+from kvward.gateway import read_policy
 from kvward.scope.keyring import Keyring, iter_status
 from kvward.store import Bucket
 
@@ -44,7 +44,7 @@ def stats(*, config: Path, as_json: bool) -> None:
     Whoever owns the store sees the same: how entries are grouped, how many, how large, when. Not
     whose they are, nor of what.
     """
-    kept = Kept.read(config)
+    kept = read_policy(config)
     backend = kept.backend()
     rows = {bucket.hex(): asdict(usage) for bucket, usage in backend.stats().items()}
     value = {"capabilities": asdict(backend.capabilities), "buckets": rows}
@@ -71,7 +71,7 @@ def purge(*, config: Path, tenant: str | None, pending: bool, as_json: bool) -> 
     """Forget stored state. It is computed anew; to end it for good, use `kvward keys erase`."""
     if pending == (tenant is not None):
         raise UsageError("Say either --tenant NAME or --pending.")
-    kept = Kept.read(config)
+    kept = read_policy(config)
     backend = kept.backend()
     with kept.keyring() as keyring:
         if tenant is None:
@@ -87,7 +87,7 @@ def purge(*, config: Path, tenant: str | None, pending: bool, as_json: bool) -> 
 @_JSON
 def sweep(*, config: Path, as_json: bool) -> None:
     """Forget entries past their time, where the backend does not do it by itself."""
-    backend = Kept.read(config).backend()
+    backend = read_policy(config).backend()
     swept = 0
     if isinstance(backend, _Sweeping):
         while count := backend.sweep():
@@ -108,7 +108,7 @@ def equate(*, config: Path, model: str, reads_as: str) -> None:
     everything stored is out of reach. Where you have checked that the new version makes the same
     state, say so here, and name the file in the policy: `equivalences` under [store].
     """
-    kept = Kept.read(config)
+    kept = read_policy(config)
     name = kept.store_policy.equivalences
     if name is None:
         raise ConfigError(

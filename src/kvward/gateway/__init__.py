@@ -1,19 +1,21 @@
-"""ENFORCE at the edge: an authenticating reverse proxy that decides the cache scope. Pure ASGI."""
+"""ENFORCE at the edge: an authenticating gateway that decides the cache scope. Pure ASGI.
+
+Two deployments of one front: a reverse proxy, and middleware inside vLLM (`kvward.gateway.vllm`).
+"""
 
 from kvward.gateway.app import create_gateway
 from kvward.gateway.identity import generate_api_key
-from kvward.gateway.kept import KeyringPolicy, Pkcs11Policy, StorePolicy
-from kvward.gateway.policy import Policy, TenantPolicy, make_policy, read_policy_file, render_policy
+from kvward.gateway.policy import Policy, TenantPolicy, make_policy, read_policy, render_policy
+from kvward.gateway.setup import load_credential, open_issuer
 
 __all__ = [
-    "KeyringPolicy",
-    "Pkcs11Policy",
     "Policy",
-    "StorePolicy",
     "TenantPolicy",
     "create_gateway",
     "generate_api_key",
+    "load_credential",
     "make_policy",
-    "read_policy_file",
+    "open_issuer",
+    "read_policy",
     "render_policy",
 ]

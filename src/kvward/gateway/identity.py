@@ -1,4 +1,4 @@
-"""From an API key to the tenant that owns it. Keys are stored as hashes only."""
+"""From an API key to the tenant or operator that owns it. Keys are stored as hashes only."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from kvward.errors import UnauthenticatedError
-from kvward.gateway.policy import TenantPolicy
+from kvward.gateway.policy import KeyHolder
 
 _PREFIX = "kvward-"
 _KEY_BYTES = 32
@@ -22,8 +23,16 @@ def generate_api_key() -> tuple[str, str]:
     return key, hashlib.sha256(key.encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who asks: a tenant, whose requests have scopes, or an operator, whose have none."""
+
+    name: str
+    is_operator: bool
+
+
 class KeyTable:
-    """Looks up tenants by the hash of their key.
+    """Looks up tenants and operators by the hash of their key. No key belongs to two of them.
 
     Security:
         The look-up is by SHA-256 of the presented key, so its timing tells about the hash of a
@@ -31,13 +40,16 @@ class KeyTable:
         through their hashes.
     """
 
-    def __init__(self, tenants: Sequence[TenantPolicy]) -> None:
-        self._tenants = {
-            digest.lower(): tenant.name for tenant in tenants for digest in tenant.key_sha256
+    def __init__(self, tenants: Sequence[KeyHolder], operators: Sequence[KeyHolder]) -> None:
+        self._principals = {
+            digest.lower(): Principal(name=holder.name, is_operator=is_operator)
+            for holders, is_operator in ((operators, True), (tenants, False))
+            for holder in holders
+            for digest in holder.key_sha256
         }
 
-    def tenant_of(self, headers: Headers) -> str:
-        """Return the tenant of a request.
+    def principal_of(self, headers: Headers) -> Principal:
+        """Return who sent a request.
 
         Raises:
             UnauthenticatedError: no key, two different keys, or an unknown one. The same words
@@ -46,9 +58,9 @@ class KeyTable:
         presented = {key for name, value in headers if (key := _key_in(name.lower(), value))}
         if len(presented) == 1:
             digest = hashlib.sha256(presented.pop()).hexdigest()
-            tenant = self._tenants.get(digest)
-            if tenant is not None:
-                return tenant
+            principal = self._principals.get(digest)
+            if principal is not None:
+                return principal
         raise UnauthenticatedError("The API key is missing or not valid.")
 
 

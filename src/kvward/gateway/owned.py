@@ -33,6 +33,11 @@ OWNED_FIELDS: dict[str, str] = {
     "cache_scope": "several gateways",
     "tenant_id": "several gateways",
     "x-session-affinity": "Fireworks, as a field",
+    "conversation": "OpenAI Responses: names a stored conversation; here it names a scope's",
+    "ec_transfer_params": "vLLM: names what an encoder computed for another request",
+    "extra_args": "vLLM, in sampling_params: where kv_transfer_params end up in the engine",
+    "container": "Anthropic: names a container with the state of earlier requests",
+    "lora_request": "vLLM, in engine arguments: names an adapter by path",
 }
 
 REFUSED_FIELDS: dict[str, str] = {
@@ -42,6 +47,16 @@ REFUSED_FIELDS: dict[str, str] = {
     "prompt_embeds": "a prompt that no block hash of tokens covers",
 }
 """Fields that are refused when they ask for something (null and false ask for nothing)."""
+
+MEDIA_NAMES: dict[str, str] = {
+    "uuid": "names media as the engine keeps it for everybody",
+    "prompt_embeds": "is a prompt that no block hash of tokens covers",
+    "item_reference": "names an item that the server keeps",
+    "file_id": "names a file that the server keeps",
+}
+"""Keys, or types, of parts of a prompt that are refused wherever they stand in it. vLLM takes a
+part's uuid for the hash of its content: with it alone a request reads an image that somebody else
+sent under it, and with it and content it plants one."""
 
 FORWARDED_HEADERS = frozenset({b"accept", b"accept-language", b"content-type", b"user-agent"})
 """The only headers of a caller that reach the engine. Every other one is dropped, so that a header

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,10 +10,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kvward.errors import ConfigError
-from kvward.gateway.kept import KeyringPolicy, Pkcs11Policy, StorePolicy
+from kvward.keeping import Kept, KeptSettings, check_kept, read_policy_file
 from kvward.terms import SharingLevel
 
+_RESERVED = "kvward/"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_EMBEDDED = "unix:engine.sock"  # where nobody listens: commands on keys and stores ask no engine
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,46 +26,79 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     idle_s: float = 300.0
 
 
-class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tenant and the hashes of its API keys."""
+class KeyHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Somebody and the hashes of their API keys."""
 
     name: str
     key_sha256: list[str]
 
 
+class TenantPolicy(KeyHolder, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tenant and the hashes of its API keys."""
+
+
+class OperatorPolicy(KeyHolder, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Somebody who may use the engine's administrative routes, and the hashes of their keys."""
+
+
+class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the operator says about the engine.
+
+    Attributes:
+        allow_reload: Let operators change adapters and weights under a running engine. Blocks
+            that were computed before stay valid to vLLM's own prefix cache, so whoever sets this
+            resets it after each change.
+    """
+
+    allow_reload: bool = False
+
+
 class Levels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The sharing level of each route. There is no built-in level: both must be named."""
+    """The sharing level of each route. There is no built-in level.
+
+    The first two must be named. A route of the others exists only where its level is named.
+    """
 
     chat_completions: SharingLevel
     completions: SharingLevel
+    responses: SharingLevel | None = None
+    messages: SharingLevel | None = None
+    embeddings: SharingLevel | None = None
+    pooling: SharingLevel | None = None
+    score: SharingLevel | None = None
+    generate: SharingLevel | None = None
+    decisions: SharingLevel | None = None
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpanLevels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far leading parts of a prompt are shared, where an adapter inside the engine keeps spans.
+
+    Attributes:
+        system: Leading system and developer messages and tool definitions of chats; None shares
+            them no further than the rest. What is said there about one user is shared with
+            everybody of the level.
+    """
+
+    system: SharingLevel | None = None
+
+
+class Policy(KeptSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the gateway enforces.
 
     Attributes:
-        deployment: Name of the installation, part of every scope.
-        root_key_file: Relative to the policy file. Exactly one of the three roots is named.
-        root_key_env: Environment variable with the root key in base64.
-        root_pkcs11: A token that holds the root key.
         upstream: "http://HOST:PORT" or "unix:PATH".
         upstream_key_env: Environment variable with the engine's own credential.
-        keyring: Where keys are kept; None derives them from the root key, and nothing can be
-            rotated, erased or stored.
-        store: Where state is kept outside engines; None keeps none.
+        operators: Whose keys open the administrative routes; without any, nobody's do.
     """
 
-    deployment: str
-    root_key_file: str | None = None
-    root_key_env: str | None = None
-    root_pkcs11: Pkcs11Policy | None = None
     upstream: str
     levels: Levels
     tenants: list[TenantPolicy]
     upstream_key_env: str | None = None
+    operators: list[OperatorPolicy] = msgspec.field(default_factory=list)
+    engine: EnginePolicy = msgspec.field(default_factory=EnginePolicy)
     limits: Limits = msgspec.field(default_factory=Limits)
-    keyring: KeyringPolicy | None = None
-    store: StorePolicy | None = None
+    spans: SpanLevels = msgspec.field(default_factory=SpanLevels)
 
     @property
     def upstream_socket(self) -> Path | None:
@@ -73,21 +107,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Path(path) if kind == "unix" else None
 
 
-def read_policy_file(path: Path) -> dict[str, object]:
-    """Read a policy file without judging it.
+def read_policy(path: Path, *, upstream: object = None) -> Kept[Policy]:
+    """Read a policy file.
 
-    Raises:
-        ConfigError: The file cannot be read, or is not TOML.
+    Args:
+        upstream: In place of the file's, which may be empty: then it is the lab's engine.
     """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise ConfigError(
-            f"The policy {path} cannot be read: {exc.strerror}.",
-            hint="Write one with: kvward gateway init DIR --tenant NAME --level LEVEL",
-        ) from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"The policy {path} is not TOML: {exc}.") from exc
+    values = read_policy_file(path)
+    values["upstream"] = upstream or values.get("upstream") or _EMBEDDED
+    return Kept(settings=make_policy(values, source=str(path)), folder=path.parent)
 
 
 def make_policy(values: Mapping[str, object], *, source: str) -> Policy:
@@ -104,26 +132,30 @@ def make_policy(values: Mapping[str, object], *, source: str) -> Policy:
         hint = None
         if "levels" in str(exc) or "SharingLevel" in str(exc) or "completions" in str(exc):
             hint = (
-                "Name a level for both routes under [levels]: request, conversation, user or "
-                "tenant. There is no default, because a default would decide who shares."
+                "Name a level for at least chat_completions and completions under [levels]: "
+                "request, conversation, user or tenant. There is no default, because a default "
+                "would decide who shares."
             )
         raise ConfigError(f"{source}: {exc}.", hint=hint) from exc
+    check_kept(policy, source=source)
     _check(policy, source)
     return policy
 
 
 def _check(policy: Policy, source: str) -> None:
     names = [tenant.name for tenant in policy.tenants]
-    digests = [digest for tenant in policy.tenants for digest in tenant.key_sha256]
-    roots = (policy.root_key_file, policy.root_key_env, policy.root_pkcs11)
-    num_roots = sum(root is not None for root in roots)
+    operators = [operator.name for operator in policy.operators]
+    digests = [
+        digest for holder in (*policy.tenants, *policy.operators) for digest in holder.key_sha256
+    ]
     upstream = urlsplit(policy.upstream)
     speaks_http = upstream.scheme in {"http", "https"} and bool(upstream.hostname)
     for wrong, message, hint in [
-        (not policy.deployment, "deployment is empty.", "Name the installation."),
         (not names, "there is no tenant.", "Add a [[tenants]] section."),
         ("" in names, "a tenant has no name.", None),
         (len(set(names)) < len(names), "two tenants have one name.", None),
+        ("" in operators, "an operator has no name.", None),
+        (len(set(operators)) < len(operators), "two operators have one name.", None),
         (
             any(not _SHA256.fullmatch(digest) for digest in digests),
             "a key_sha256 is not 64 lower-case hex digits.",
@@ -131,11 +163,11 @@ def _check(policy: Policy, source: str) -> None:
         ),
         (
             len(set(digests)) < len(digests),
-            "one key belongs to two tenants.",
-            "Give each tenant a key of its own: kvward gateway key",
+            "one key belongs to two tenants, to two operators, or to one of each.",
+            "Give everybody a key of their own: kvward gateway key",
         ),
         (
-            SharingLevel.PUBLIC in {policy.levels.chat_completions, policy.levels.completions},
+            SharingLevel.PUBLIC in msgspec.structs.astuple(policy.levels),
             "a route cannot have the level public.",
             "Public state needs a registered prefix, which this version does not have.",
         ),
@@ -145,19 +177,14 @@ def _check(policy: Policy, source: str) -> None:
             "Set upstream in the file, or give --upstream URL.",
         ),
         (
-            num_roots != 1,
-            f"{num_roots} root keys are named.",
-            "Name one of root_key_file, root_key_env and root_pkcs11.",
+            policy.spans.system not in {None, SharingLevel.TENANT, SharingLevel.USER},
+            "the span system can have the level tenant or user.",
+            "Public state needs a registered prefix: [[public_prefixes]].",
         ),
         (
-            policy.root_pkcs11 is not None and policy.keyring is None,
-            "a root key in a token wraps the keys of a keyring, and there is no [keyring].",
-            "Add a [keyring] section.",
-        ),
-        (
-            policy.store is not None and policy.keyring is None,
-            "there is a [store] and no [keyring].",
-            "Stored state is sealed with keys of the keyring: add a [keyring] section.",
+            any(name.startswith(_RESERVED) for name in names),
+            f"a tenant's name begins with {_RESERVED}, which is reserved.",
+            None,
         ),
         (policy.limits.max_body_bytes < 1, "max_body_bytes is below 1.", None),
     ]:
@@ -207,6 +234,8 @@ def render_policy(
         "[levels]",
         f"chat_completions = {_quoted(level.value)}",
         f"completions = {_quoted(level.value)}",
+        "# Routes that exist only with a level of their own: responses, messages, embeddings,",
+        "# pooling, score, generate, decisions.",
     ]
     lines += _KEPT if keep else []
     for name, digests in tenants.items():

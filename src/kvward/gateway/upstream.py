@@ -9,11 +9,14 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
+from yarl import URL
 
 from kvward.errors import UpstreamError
 from kvward.gateway.answers import HeaderList, Receive, Send, send_error
+from kvward.gateway.front import Passed
 from kvward.gateway.owned import RETURNED_HEADERS
 from kvward.gateway.policy import Policy
+from kvward.gateway.spans import TOKENIZE_PATH
 
 _CHUNK_BYTES = 64 << 10
 _UNREACHABLE = "The engine cannot be reached."
@@ -66,27 +69,9 @@ class Upstream:
         if self._session is not None:
             await self._session.close()
 
-    async def pass_on(
-        self,
-        method: str,
-        path: str,
-        *,
-        headers: HeaderList,
-        body: bytes | None,
-        added: HeaderList,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        """Send a request to the engine and its answer to the client, chunk by chunk.
-
-        Args:
-            path: From the gateway's own table of routes.
-            headers: Those of the caller that may pass.
-            added: Headers that the gateway adds to the answer.
-        """
-        work = asyncio.create_task(
-            self._stream(method, path, headers=headers, body=body, added=added, send=send)
-        )
+    async def pass_on(self, passed: Passed, receive: Receive, send: Send) -> None:
+        """Send a request to the engine and its answer to the client, chunk by chunk."""
+        work = asyncio.create_task(self._stream(passed, send))
         leaving = asyncio.create_task(_wait_for_disconnect(receive))
         try:
             await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -97,32 +82,47 @@ class Upstream:
             with contextlib.suppress(asyncio.CancelledError):
                 await work
 
-    async def _stream(
-        self,
-        method: str,
-        path: str,
-        *,
-        headers: HeaderList,
-        body: bytes | None,
-        added: HeaderList,
-        send: Send,
-    ) -> None:
+    async def render(self, body: bytes) -> bytes | None:
+        """Ask the engine how it renders a chat; None when it does not say."""
+        if self._session is None:
+            return None
+        headers = {"Content-Type": "application/json"}
+        if self._credential is not None:
+            headers["Authorization"] = f"Bearer {self._credential}"
+        try:
+            async with self._session.post(
+                self._base + TOKENIZE_PATH, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                content = await response.read()
+                return content if response.status == HTTPStatus.OK else None
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+
+    @property
+    def _base(self) -> str:
+        if self._policy.upstream_socket:
+            return "http://engine"
+        return self._policy.upstream.rstrip("/")
+
+    async def _stream(self, passed: Passed, send: Send) -> None:
         if self._session is None:
             raise UpstreamError("The upstream is not open.")
-        outgoing = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+        outgoing = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in passed.headers]
         outgoing.append(("Accept-Encoding", "identity"))
         if self._credential is not None:
             outgoing.append(("Authorization", f"Bearer {self._credential}"))
-        base = (
-            "http://engine" if self._policy.upstream_socket else self._policy.upstream.rstrip("/")
-        )
+        query = "?" + passed.query.decode("ascii", "replace") if passed.query else ""
         started = False
         try:
             # Leaving this block before the end of the answer closes the connection.
             async with self._session.request(
-                method, base + path, data=body, headers=outgoing, allow_redirects=False
+                passed.method,
+                URL(self._base + passed.path + query, encoded=True),
+                data=passed.body,
+                headers=outgoing,
+                allow_redirects=False,
             ) as response:
-                await send(_start(response, added))
+                await send(_start(response, passed.added))
                 started = True
                 async for chunk, _ in response.content.iter_chunks():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -131,7 +131,7 @@ class Upstream:
             if started:
                 # The client must see a broken answer as broken: no end of the body is sent.
                 raise UpstreamError(_BROKEN) from exc
-            await send_error(send, HTTPStatus.BAD_GATEWAY, _UNREACHABLE, headers=added)
+            await send_error(send, HTTPStatus.BAD_GATEWAY, _UNREACHABLE, headers=passed.added)
 
 
 def _start(response: aiohttp.ClientResponse, added: HeaderList) -> dict[str, object]:

@@ -49,6 +49,7 @@ class Label(StrEnum):
     NAME_KEY = "kvward/name-key/v1"
     BLOCK_NAME = "kvward/block-name/v1"
     WRAPPING_KEY = "kvward/wrapping-key/v1"
+    SPANS = "kvward/spans/v1"
 
 
 def _hkdf(key: SecretKey, label: Label, *fields: Field, num_bytes: int) -> bytes:
@@ -120,6 +121,23 @@ def derive_tenant_id(key: RootKey | DeploymentKey, *, deployment: str, tenant: s
 def derive_owner_mac(token_key: TokenKey, *, token: str, tenant_id: bytes) -> bytes:
     """Derive the 32-byte authenticator that says whose a scope token is."""
     return _hmac(token_key, Label.TENANT_OWNER, token, tenant_id)
+
+
+def derive_spans_mac(
+    token_key: TokenKey,
+    *,
+    token: str,
+    spans: Sequence[tuple[str, int, bytes]],
+    expires_unix_s: int,
+    nonce: bytes,
+) -> bytes:
+    """Derive the 32-byte authenticator of a request's spans.
+
+    Args:
+        spans: Token of the wider scope, end and digest of each.
+    """
+    fields: list[Field] = [[wider, end, digest] for wider, end, digest in spans]
+    return _hmac(token_key, Label.SPANS, token, fields, expires_unix_s, nonce)
 
 
 def derive_tenant_bucket(key: DeploymentKey, *, tenant_id: bytes) -> bytes:

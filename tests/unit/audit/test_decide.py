@@ -14,7 +14,7 @@ from kvward.audit.detectors.metadata import MetadataReading
 from kvward.audit.detectors.timing import TimingReading
 from kvward.audit.stats.bounds import lower_rate, upper_rate
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
-from kvward.terms import Outcome, ProbeScope
+from kvward.terms import CacheTier, Outcome, ProbeScope
 
 STAMP = Stamp(
     confidence=0.95,
@@ -22,6 +22,7 @@ STAMP = Stamp(
     seed=3,
     plan_digest="p",
     history_digest="h",
+    cache_tier=CacheTier.DEVICE,
     tool_version="0",
 )
 TRIALS = Trials(planned=300, run=300, failed=0, failed_ratio_per_arm=(0.0, 0.0))

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from kvward.errors import ConfigError, UnauthenticatedError
-from kvward.gateway import generate_api_key, make_policy, read_policy_file, render_policy
-from kvward.gateway.identity import KeyTable
+from kvward.gateway import generate_api_key, make_policy, render_policy
+from kvward.gateway.identity import KeyTable, Principal
+from kvward.gateway.policy import Levels, OperatorPolicy
+from kvward.keeping import read_policy_file
 from kvward.terms import SharingLevel
 
 KEY, DIGEST = generate_api_key()
@@ -43,6 +45,16 @@ def test_rendered_policy_reads_back() -> None:
         ({"levels": {"completions": "tenant"}}, "chat_completions"),
         ({"levels": {"completions": "wide", "chat_completions": "tenant"}}, "wide"),
         ({"levels": {"completions": "public", "chat_completions": "tenant"}}, "public"),
+        ({"levels": {"completions": "tenant", "chat_completions": "tenant", "score": "public"}},
+         "public"),
+        ({"levels": {"completions": "tenant", "chat_completions": "tenant", "audio": "tenant"}},
+         "audio"),
+        ({"operators": [{"name": "o", "key_sha256": [DIGEST]}]}, "one of each"),
+        ({"operators": [{"name": "", "key_sha256": []}]}, "no name"),
+        ({"operators": [{"name": "o", "key_sha256": []}, {"name": "o", "key_sha256": []}]},
+         "one name"),
+        ({"operators": [{"name": "o", "key_sha256": ["x"]}]}, "hex"),
+        ({"engine": {"allow": True}}, "allow"),
         ({"tenants": []}, "no tenant"),
         ({"tenants": [{"name": "", "key_sha256": []}]}, "no name"),
         ({"tenants": [{"name": "a", "key_sha256": [KEY]}]}, "hex"),
@@ -83,12 +95,31 @@ def test_unreadable_policy_is_said(tmp_path: Path) -> None:
 
 
 def test_key_finds_its_tenant_under_either_header() -> None:
-    table = KeyTable(policy().tenants)
-    assert table.tenant_of([(b"authorization", b"Bearer " + KEY.encode())]) == "a"
-    assert table.tenant_of([(b"Authorization", b"bearer " + KEY.encode())]) == "a"
-    assert table.tenant_of([(b"x-api-key", OTHER_KEY.encode())]) == 'b "quoted"'
+    table = KeyTable(policy().tenants, [])
+    a = Principal(name="a", is_operator=False)
+    assert table.principal_of([(b"authorization", b"Bearer " + KEY.encode())]) == a
+    assert table.principal_of([(b"Authorization", b"bearer " + KEY.encode())]) == a
+    assert table.principal_of([(b"x-api-key", OTHER_KEY.encode())]).name == 'b "quoted"'
     both = [(b"x-api-key", KEY.encode()), (b"authorization", b"Bearer " + KEY.encode())]
-    assert table.tenant_of(both) == "a"
+    assert table.principal_of(both) == a
+
+
+def test_operator_is_no_tenant_even_under_the_same_name() -> None:
+    operators = [OperatorPolicy(name="a", key_sha256=[generate_api_key()[1]])]
+    key, digest = generate_api_key()
+    operators[0].key_sha256.append(digest)
+    table = KeyTable(policy().tenants, operators)
+    assert table.principal_of([(b"x-api-key", key.encode())]).is_operator
+    assert not table.principal_of([(b"x-api-key", KEY.encode())]).is_operator
+
+
+def test_only_two_levels_must_be_named_and_no_other_is_filled_in() -> None:
+    levels = policy().levels
+    named = {"chat_completions", "completions"}
+    assert all(getattr(levels, f) is None for f in Levels.__struct_fields__ if f not in named)
+    more = {"chat_completions": "tenant", "completions": "tenant", "score": "request"}
+    assert policy(levels=more).levels.score is SharingLevel.REQUEST
+    assert policy(levels=more).levels.pooling is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +139,7 @@ def test_key_finds_its_tenant_under_either_header() -> None:
 )
 def test_every_failure_to_authenticate_looks_the_same(headers: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(UnauthenticatedError) as caught:
-        KeyTable(policy().tenants).tenant_of(headers)
+        KeyTable(policy().tenants, []).principal_of(headers)
     assert str(caught.value) == "The API key is missing or not valid."
 
 

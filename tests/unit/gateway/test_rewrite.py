@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvward.errors import KeyringUnavailableError, UsageError
+from kvward.gateway.body import parse_body
 from kvward.gateway.owned import OWNED_FIELDS, REFUSED_FIELDS
-from kvward.gateway.rewrite import Rewritten, parse_body, rewrite
+from kvward.gateway.rewrite import Rewritten, rewrite
+from kvward.gateway.shapes import CHAT as CHAT_SHAPE
 from kvward.scope import RootKey, ScopeIssuer, TenantKey, verify_token
 from kvward.scope.owner import OWNER_FIELD, verify_owner
 from kvward.terms import SharingLevel
@@ -29,11 +31,14 @@ def send(
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return rewrite(
         parse_body(content, content_type=JSON),
+        shape=CHAT_SHAPE,
         tenant=tenant,
         level=level,
         owner_tags=False,
         conversation=conversation,
+        boundary=None,
         issuer=ISSUER,
+        now_unix_s=0,
         draw=secrets.token_bytes,
     )
 
@@ -62,11 +67,14 @@ def test_without_the_keyring_a_request_runs_in_a_scope_of_its_own() -> None:
     rewritten = [
         rewrite(
             parse_body(json.dumps(CHAT).encode(), content_type=JSON),
+            shape=CHAT_SHAPE,
             tenant="a",
             level=level,
             owner_tags=True,
             conversation="x",
+            boundary=None,
             issuer=issuer,
+            now_unix_s=0,
             draw=secrets.token_bytes,
         )
         for level in (SharingLevel.CONVERSATION, SharingLevel.TENANT)
@@ -86,11 +94,14 @@ def test_owner_tag_goes_with_every_level_that_is_stored() -> None:
                 json.dumps(CHAT | {"kv_transfer_params": {OWNER_FIELD: "victim"}}).encode(),
                 content_type=JSON,
             ),
+            shape=CHAT_SHAPE,
             tenant="a",
             level=level,
             owner_tags=True,
             conversation="x",
+            boundary=None,
             issuer=ISSUER,
+            now_unix_s=0,
             draw=secrets.token_bytes,
         )
         value = json.loads(rewritten.body)

@@ -11,7 +11,7 @@ from kvward.audit.history import Trial
 from kvward.audit.judge import Judgement
 from kvward.audit.plan import Plan
 from kvward.audit.verdict import Verdict, merge_verdicts
-from kvward.terms import Channel, Outcome, ProbeScope
+from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
 
 FORMAT = "kvward audit report 1"
 
@@ -64,7 +64,9 @@ class AuditReport:
             for channel in Channel
             if all(cell.channel is not channel for cell in self.plan.cells)
         ]
-        rows += ["tiers other than the engine's own memory", "routes other than /v1/completions"]
+        tier = self.plan.cache_tier
+        own = "engine's own memory" if tier is CacheTier.DEVICE else f"{tier.value} tier"
+        rows += [f"tiers other than the {own}", "routes other than /v1/completions"]
         return rows
 
     def to_json(self) -> bytes:

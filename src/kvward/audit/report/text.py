@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvward.audit.plan import Plan
 from kvward.audit.report.model import AuditReport
 from kvward.audit.verdict import Finding, Verdict
-from kvward.terms import Outcome
+from kvward.terms import CacheTier, Outcome
 
 _SHOWN_FINDINGS = 3
 _NOMINAL_SECONDS = (0.02, 0.5)
@@ -35,6 +35,8 @@ def render_plan(plan: Plan) -> str:
 def render_text(report: AuditReport) -> str:
     """Return the report as lines of at most about 110 characters."""
     lines = [f"{report.title}: {report.outcome}"]
+    if report.plan.cache_tier is not CacheTier.DEVICE:
+        lines.append(f"  What is reused here lay in the {report.plan.cache_tier.value} tier.")
     if report.note:
         lines.append(f"  {report.note}")
     for verdict in report.verdicts:

@@ -127,7 +127,7 @@ def _keys(setup: Setup) -> Iterator[Finding]:
             why="The gateway needs one key, and whoever holds another goes past it.",
             mend="Keep one key, for the gateway.",
         )
-    if given and setup.reach is not Reach.FILE:
+    if given and not setup.has_ward and setup.reach is not Reach.FILE:
         yield Finding(
             id="key-in-process-list",
             severity=Severity.WEAKENS,

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from kvward.errors import ConfigError
-from kvward.gateway import StorePolicy
+from kvward.keeping.sections import StorePolicy
 from kvward.store import Backend, Room
 
 _WAYS = (

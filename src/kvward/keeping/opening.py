@@ -1,4 +1,4 @@
-"""Open what a policy says is kept: root key, keyring, store. Shared by several commands."""
+"""Open what a policy says is kept: root key, keyring, store."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from kvward.blocks.equivalence import Equivalences, verify_equivalences
 from kvward.blocks.layout import BlockLayout
-from kvward.cli.backends import open_backend
 from kvward.errors import ConfigError
 from kvward.events import EventSink
-from kvward.gateway import KeyringPolicy, Policy, StorePolicy, make_policy, read_policy_file
+from kvward.keeping.backends import open_backend
+from kvward.keeping.sections import KeptSettings, KeyringPolicy, StorePolicy
 from kvward.scope import RootKey, ScopeIssuer, load_root_key
 from kvward.scope.keyring import (
     CachedEpochs,
@@ -34,30 +35,21 @@ from kvward.scope.keyring import (
 from kvward.store import Backend, SealedStore, StoreLimits
 
 _THREADS = 2
-_EMBEDDED = "unix:engine.sock"  # where nobody listens: commands on keys and stores ask no engine
+
+Settings = TypeVar("Settings", bound=KeptSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """A policy and where it lies.
+class Kept(Generic[Settings]):
+    """Settings and where they lie.
 
     Attributes:
-        folder: What relative paths in the policy are relative to.
+        settings: The gateway's whole policy, or what an adapter reads of it.
+        folder: What relative paths in the settings are relative to.
     """
 
-    policy: Policy
+    settings: Settings
     folder: Path
-
-    @classmethod
-    def read(cls, path: Path, *, upstream: object = None) -> Kept:
-        """Read a policy file.
-
-        Args:
-            upstream: In place of the file's, which may be empty: then it is the lab's engine.
-        """
-        values = read_policy_file(path)
-        values["upstream"] = upstream or values.get("upstream") or _EMBEDDED
-        return cls(policy=make_policy(values, source=str(path)), folder=path.parent)
 
     @property
     def keyring_policy(self) -> KeyringPolicy:
@@ -66,13 +58,13 @@ class Kept:
         Raises:
             ConfigError: The policy has none.
         """
-        if self.policy.keyring is None:
+        if self.settings.keyring is None:
             raise ConfigError(
                 "The policy has no [keyring], so there are no keys to work with.",
                 hint='Add one, with database = "sqlite:keyring.db", cache_s, request_s and '
                 "max_age_s.",
             )
-        return self.policy.keyring
+        return self.settings.keyring
 
     @property
     def store_policy(self) -> StorePolicy:
@@ -81,32 +73,32 @@ class Kept:
         Raises:
             ConfigError: The policy has none.
         """
-        if self.policy.store is None:
+        if self.settings.store is None:
             raise ConfigError(
                 "The policy has no [store], so no state is kept outside engines.",
                 hint='Add one, with location = "file:store", capacity_bytes and share_bytes.',
             )
-        return self.policy.store
+        return self.settings.store
 
     def load_root(self) -> Root:
         """Load the root that the policy names."""
-        policy = self.policy
-        if policy.root_pkcs11 is not None:
+        settings = self.settings
+        if settings.root_pkcs11 is not None:
             from kvward.scope.keyring.pkcs11 import Pkcs11Root
 
             return Pkcs11Root.from_settings(
-                module=policy.root_pkcs11.module,
-                token_label=policy.root_pkcs11.token_label,
-                key_label=policy.root_pkcs11.key_label,
-                pin=from_environment(policy.root_pkcs11.pin_env),
+                module=settings.root_pkcs11.module,
+                token_label=settings.root_pkcs11.token_label,
+                key_label=settings.root_pkcs11.key_label,
+                pin=from_environment(settings.root_pkcs11.pin_env),
             )
         return LocalRoot(self.load_root_key())
 
     def load_root_key(self) -> RootKey:
         """Load the root key that the policy names, where this process may hold it."""
-        if self.policy.root_key_env is not None:
-            return load_root_key_from_environment(self.policy.root_key_env)
-        return load_root_key(self.folder / (self.policy.root_key_file or ""))
+        if self.settings.root_key_env is not None:
+            return load_root_key_from_environment(self.settings.root_key_env)
+        return load_root_key(self.folder / (self.settings.root_key_file or ""))
 
     @contextmanager
     def keyring(self, *, now_unix_s: Callable[[], float] = time.time) -> Iterator[Keyring]:
@@ -118,7 +110,7 @@ class Kept:
             yield Keyring(
                 database,
                 root,
-                deployment=self.policy.deployment,
+                deployment=self.settings.deployment,
                 lifetimes=KeyLifetimes(
                     cache_s=section.cache_s,
                     request_s=section.request_s,
@@ -136,7 +128,7 @@ class Kept:
             CachedTenants(keyring, cache_s=cache_s),
             keyring.token_key,
             epochs=CachedEpochs(keyring, cache_s=cache_s),
-            deployment=self.policy.deployment,
+            deployment=self.settings.deployment,
         )
 
     def equivalences(self, keyring: Keyring) -> Equivalences:

@@ -1,0 +1,141 @@
+"""Where a tenant's own leading messages end in the prompt, counted in the engine's tokens.
+
+The engine itself is asked to render the leading messages, each time with another fixed text of a
+user behind them. What all renderings begin with does not depend on any user's text. That the real
+prompt begins so, too, the adapter sees for itself (`kvward.scope.spans`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from cachetools import LRUCache
+
+from kvward.canonical import encode
+from kvward.events import EventSink
+from kvward.gateway.body import Body, read_value
+from kvward.scope.spans import digest_tokens
+
+Render = Callable[[bytes], Awaitable[bytes | None]]
+"""Sends a body to the engine's /tokenize; returns its answer, None when there is none."""
+
+TOKENIZE_PATH = "/tokenize"
+
+# They begin with a digit, a letter, a line break and a space: whatever a template's last token
+# could merge with.
+_USER_TEXTS = ("0", "x", "\n\n", " ,")
+_LEADING_ROLES = frozenset({"system", "developer"})
+_RENDERED_FIELDS = ("model", "tools", "chat_template_kwargs", "add_special_tokens")
+_RENDER_S = 2.0
+_MAX_KNOWN = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """Where the leading messages end.
+
+    Attributes:
+        end_tokens: Counted from the beginning of the prompt, at least 1.
+        digest: Of the token ids up to there, 32 bytes.
+    """
+
+    end_tokens: int
+    digest: bytes
+
+
+class _Tokenized(msgspec.Struct):
+    tokens: list[int]
+
+
+class BoundaryFinder:
+    """Finds boundaries, and remembers them for each tenant apart.
+
+    Args:
+        events: Takes "gateway.boundary-unknown" when the engine did not render.
+    """
+
+    def __init__(self, *, events: EventSink) -> None:
+        self._events = events
+        # SECURITY: the tenant is in the key, so that the time of an answer does not tell one tenant
+        # that another one uses the same system prompt.
+        self._known: LRUCache[tuple[str, bytes], Boundary | None] = LRUCache(_MAX_KNOWN)
+
+    async def find(self, body: Body, *, tenant: str, render: Render) -> Boundary | None:
+        """Return where the leading messages of a chat end; None when none lead.
+
+        Raises:
+            UsageError: A field is not JSON.
+        """
+        leading = _leading_messages(body)
+        if not leading:
+            return None
+        fields = {name: read_value(body, name) for name in _RENDERED_FIELDS if name in body}
+        key = (tenant, _digest(leading, fields))
+        if key in self._known:
+            return self._known[key]
+        try:
+            async with asyncio.timeout(_RENDER_S):
+                renderings = await asyncio.gather(
+                    *(_render(leading, fields, text, render) for text in _USER_TEXTS)
+                )
+        except TimeoutError:
+            renderings = [None]
+        whole = [tokens for tokens in renderings if tokens is not None]
+        if len(whole) < len(renderings):
+            self._events.emit("gateway.boundary-unknown")
+            return None
+        end = _common_prefix(whole)
+        found = Boundary(end_tokens=end, digest=digest_tokens(whole[0][:end])) if end else None
+        self._known[key] = found
+        return found
+
+
+def _leading_messages(body: Body) -> list[Mapping[str, Any]]:
+    messages = read_value(body, "messages")
+    leading: list[Mapping[str, Any]] = []
+    for message in messages if isinstance(messages, list) else []:
+        if not isinstance(message, dict) or message.get("role") not in _LEADING_ROLES:
+            break
+        if not _is_text(message.get("content")):
+            return []
+        leading.append(message)
+    return leading
+
+
+def _is_text(content: Any) -> bool:
+    """Tell whether a message holds nothing but text: what else it may hold is not in its tokens."""
+    if isinstance(content, str):
+        return True
+    return isinstance(content, list) and all(
+        isinstance(part, dict) and part.get("type") == "text" for part in content
+    )
+
+
+async def _render(
+    leading: Sequence[Mapping[str, Any]], fields: Mapping[str, Any], text: str, render: Render
+) -> list[int] | None:
+    messages = [*leading, {"role": "user", "content": text}]
+    answer = await render(msgspec.json.encode({**fields, "messages": messages}))
+    try:
+        return None if answer is None else msgspec.json.decode(answer, type=_Tokenized).tokens
+    except msgspec.DecodeError:
+        return None
+
+
+def _common_prefix(renderings: Sequence[Sequence[int]]) -> int:
+    end = 0
+    for column in zip(*renderings, strict=False):
+        if len(set(column)) > 1:
+            break
+        end += 1
+    return end
+
+
+def _digest(leading: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> bytes:
+    content = msgspec.json.encode([leading, fields], order="sorted")
+    return hashlib.sha256(encode("kvward/leading-messages/v1", content)).digest()

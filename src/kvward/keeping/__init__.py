@@ -1,0 +1,30 @@
+"""WHAT IS KEPT: settings of keyring and store, shared by gateway and adapters; opening them."""
+
+from kvward.keeping.opening import Kept, from_environment
+from kvward.keeping.public import PUBLIC_OWNER, RegisteredPrefix, load_public_prefixes
+from kvward.keeping.sections import (
+    KeptSettings,
+    KeyringPolicy,
+    Pkcs11Policy,
+    PublicPrefixPolicy,
+    StorePolicy,
+    check_kept,
+    read_policy_file,
+    select_kept,
+)
+
+__all__ = [
+    "PUBLIC_OWNER",
+    "Kept",
+    "KeptSettings",
+    "KeyringPolicy",
+    "Pkcs11Policy",
+    "PublicPrefixPolicy",
+    "RegisteredPrefix",
+    "StorePolicy",
+    "check_kept",
+    "from_environment",
+    "load_public_prefixes",
+    "read_policy_file",
+    "select_kept",
+]
