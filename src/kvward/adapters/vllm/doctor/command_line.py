@@ -190,14 +190,14 @@ _PROGRAM_OF_MODULE = {
 def _one_spelling(words: Sequence[str]) -> list[str]:
     """Write every option with dashes, and `-O3` as an option with a value."""
     spelled = []
-    for word in words:
+    for word, after in zip(words, [*words[1:], ""], strict=False):
         if word.startswith("--"):
             name, equals, value = word.partition("=")
             head, dot, keys = name.partition(".")
             spelled.append(head.replace("_", "-") + dot + keys + equals + value)
         elif _SHORT_LEVEL.match(word):
             spelled += ["--optimization-level", word[2:].removeprefix("=")]
-        elif word == "-O":
+        elif word == "-O" and after in {"0", "1", "2", "3"}:
             spelled.append("--optimization-level")
         else:
             spelled.append(word)
@@ -294,6 +294,8 @@ def _take_bare(words: Sequence[str], draft: _Draft) -> None:
 def _take_option(word: str, following: Sequence[str], draft: _Draft) -> int:
     """Note one option; return how many of the words after it belong to it."""
     spelling, equals, attached = word.partition("=")
+    if not word.startswith("--") and spelling not in ALIASES and word[:2] in ALIASES:
+        spelling, equals, attached = word[:2], "=", word[2:]
     names = _names_of(spelling)
     if len(names) != 1:
         draft.doubt(

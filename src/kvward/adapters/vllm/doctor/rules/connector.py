@@ -50,8 +50,8 @@ _BY_BLOCK_HASH = _Known(
     "engine is neither encrypted nor authenticated, and erasing a tenant does not reach it.",
 )
 _BY_REQUEST = (
-    "It fetches whatever host and block numbers the request names in kv_transfer_params, and "
-    "nothing ties those to a scope."
+    "It fetches what the request names in kv_transfer_params (an engine, and blocks or a transfer) "
+    "and nothing ties that to a scope."
 )
 _KNOWN: dict[str, _Known] = {
     "ExampleConnector": _Known(

@@ -9,6 +9,11 @@ from kvward.adapters.vllm.doctor.command_line import Program
 from kvward.adapters.vllm.doctor.finding import Finding, Severity, not_understood
 from kvward.adapters.vllm.doctor.setup import WARD_MIDDLEWARE, Reach, Setup
 
+_SOCKET = (
+    "Let it listen on a Unix socket in a folder of the gateway's user: --uds PATH here, unix:PATH "
+    "as the gateway's upstream."
+)
+
 
 def find(setup: Setup) -> Iterator[Finding]:
     """Judge program, scope, address, keys, middleware and browsers."""
@@ -78,7 +83,7 @@ def _address(setup: Setup) -> Iterator[Finding]:
             why="Other machines reach the engine past the gateway; a key does not stop them, for "
             "vLLM asks for it under /v1, /v2, /inference and /cohere only, and /invocations "
             "answers without.",
-            mend="Let it listen on a Unix socket: --uds PATH, in a folder of the gateway's user.",
+            mend=_SOCKET,
         )
     elif setup.reach is Reach.LOOPBACK:
         yield Finding(
@@ -87,14 +92,16 @@ def _address(setup: Setup) -> Iterator[Finding]:
             setting=shown,
             why="Every process of this machine reaches the engine past the gateway, on some routes "
             "without a key.",
-            mend="Let it listen on a Unix socket: --uds PATH, in a folder of the gateway's user.",
+            mend=_SOCKET,
         )
 
 
 def _keys(setup: Setup) -> Iterator[Finding]:
     line = setup.command_line
     given = [key for key in line.values.get("api-key", ()) if key not in {"", "None"}]
-    has_key = bool(given or setup.environment.text("VLLM_API_KEY"))
+    # The option wins even when it says None: then there is no key, whatever the variable holds.
+    asked = "api-key" in line.values
+    has_key = bool(given) if asked else setup.environment.text("VLLM_API_KEY") is not None
     if not has_key and not setup.has_ward and setup.reach is not Reach.FILE:
         yield Finding(
             id="no-api-key",
@@ -120,7 +127,7 @@ def _keys(setup: Setup) -> Iterator[Finding]:
             why="The gateway needs one key, and whoever holds another goes past it.",
             mend="Keep one key, for the gateway.",
         )
-    if given and setup.reach is not Reach.FILE:
+    if given and not setup.has_ward and setup.reach is not Reach.FILE:
         yield Finding(
             id="key-in-process-list",
             severity=Severity.WEAKENS,

@@ -84,11 +84,16 @@ def _media(setup: Setup) -> Iterator[Finding]:
     if line.is_on("language-model-only"):
         return
     yield Finding(
-        id="media-names",
+        id="media-shared",
         severity=Severity.UNKNOWN,
         setting="no --language-model-only",
-        why="If the model takes images, sound or video: their caches have no salt, and a caller "
-        "may name an item (uuid) as another tenant did and be answered about the other's.",
+        why="If the model takes images, sound or video: their caches have no salt, "
+        + (
+            "so times tell that somebody has sent the same item before."
+            if setup.is_guarded
+            else "and a caller may name an item (uuid) as another tenant did and be answered about "
+            "the other's."
+        ),
         mend="Add --language-model-only, which changes nothing for a model of text.",
     )
 
@@ -115,7 +120,7 @@ def _speculation(setup: Setup) -> Iterator[Finding]:
         id="speculation",
         severity=Severity.UNKNOWN,
         setting=f"--{given[0]}",
-        why="kvward was not tested with drafts, which have state of their own.",
+        why="Drafts have state of their own, and kvward was not tested with them.",
         mend="Leave it away, or audit the stack with it.",
     )
 

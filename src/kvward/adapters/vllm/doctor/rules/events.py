@@ -47,7 +47,7 @@ def find(setup: Setup) -> Iterator[Finding]:
 
 
 def _endpoint(config: Mapping[str, Any], key: str) -> Iterator[Finding]:
-    endpoint = config.get(key, _DEFAULT_ENDPOINT if key == "endpoint" else None)
+    endpoint = config.get(key) or (_DEFAULT_ENDPOINT if key == "endpoint" else None)
     if endpoint is None:
         return
     reach = reach_of_endpoint(str(endpoint))
