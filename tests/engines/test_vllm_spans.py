@@ -77,7 +77,7 @@ def test_a_public_prefix_is_written_by_its_warm_up_alone(
     for tenant in ("b", "c"):
         answer = ask(server, _PUBLIC + tail(2), minter.conversation(tenant, "new"))
         assert blocks(answer) == len(_PUBLIC) // BLOCK_TOKENS, tenant
-    assert blocks(ask(server, _PUBLIC + tail(2), minter.conversation("b", "new"))) == 5
+    assert blocks(ask(server, _PUBLIC + tail(2), minter.conversation("b", "new"))) == 4
     assert blocks(ask(server, [*_PUBLIC, *tail(2)], minter.conversation("c", "other"))) == 3
     same_text = ask(server, prompt, minter.conversation("c", "y"))
     assert blocks(same_text) == 3
@@ -118,7 +118,7 @@ def test_a_tenants_system_prompt_is_shared_in_the_tenant_and_nowhere_else(
     assert blocks(ask(server, _SYSTEM + tail(1), crossed)) == 0
     # A span that names other tokens, or another's, gives nothing.
     lying = minter.conversation("c", "x", system=_SYSTEM)
-    assert blocks(ask(server, _SYSTEM[:-1] + [5] + tail(1), lying)) == 0
+    assert blocks(ask(server, [*_SYSTEM[:-1], 5, *tail(1)], lying)) == 0
     moved = minter.conversation("c", "y")
     moved["kv_transfer_params"] |= {
         "kvward_spans": minter.conversation("a", "one", system=_SYSTEM)["kv_transfer_params"][
