@@ -22,6 +22,7 @@ from kvward.keeping import (
     select_kept,
 )
 from kvward.scope import ScopeIssuer
+from kvward.scope.keyring import Keyring
 from kvward.store import SealedStore
 
 _MEMORY = "memory:"
@@ -59,7 +60,7 @@ class Runtime:
             self.issuer = kept.issuer(keyring)
             if kept.settings.store is not None:
                 _refuse_memory(kept)
-                self.store = kept.sealed_store(keyring, layout, events=self.events)
+                self.store = self._open_store(kept, keyring, layout)
         prefixes = load_public_prefixes(kept.settings, kept.folder)
         self.public = PublicScopes(
             prefixes, self.issuer, is_stored=self.store is not None, cache_s=self._cache_s
@@ -67,6 +68,11 @@ class Runtime:
         if role == "scheduler" and prefixes:
             self.public.start()
         self._stack.callback(self.public.close)
+
+    def _open_store(
+        self, kept: Kept[KeptSettings], keyring: Keyring, layout: BlockLayout
+    ) -> SealedStore:
+        return kept.sealed_store(keyring, layout, events=self.events)
 
     def close(self) -> None:
         """Close keyring, store and files."""
