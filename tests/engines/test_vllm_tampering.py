@@ -187,6 +187,7 @@ def test_serving_what_was_tampered_with_would_have_changed_the_answer(
         complete(url, prompt(2, vocabulary), key=key, conversation="foreign")
         clean = complete(url, prompt(1, vocabulary), key=key, conversation="x")
         wait_for(lambda: len(entries(ward.store)) == 14 and foreign.is_file())
+        time.sleep(KEYS_S)
         blind = set()
         for kind in KINDS:
             control.write_text(kind)

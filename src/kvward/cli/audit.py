@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import secrets
 import sys
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from kvward.cli.auditing import (
     AuditRequest,
     run_audit,
 )
+from kvward.cli.credential import parse_key
 from kvward.cli.gateway import LEVELS
 from kvward.errors import ConfigError
 from kvward.terms import CacheTier, Channel, ExitCode, Outcome, SharingLevel
@@ -220,12 +220,7 @@ def _parse_tenants(texts: tuple[str, ...]) -> dict[str, str]:
             )
         if name in keys:
             raise ConfigError(f"The tenant {name} is given twice.", hint="Name them differently.")
-        if key.startswith("env:"):
-            value = os.environ.get(key[4:])
-            if not value:
-                raise ConfigError(f"The environment variable {key[4:]} is not set.")
-            key = value
-        keys[name] = key
+        keys[name] = parse_key(key)
     if len(set(keys.values())) < len(keys):
         raise ConfigError(
             "Two tenants have one key, so the target cannot tell them apart.",

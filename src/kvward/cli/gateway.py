@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kvward.cli.prefix import command as prefix
 from kvward.errors import ConfigError
 from kvward.gateway import generate_api_key, render_policy
 from kvward.scope import create_root_key
@@ -71,6 +72,9 @@ def init(
     for name, (key, _) in keys.items():
         click.echo(f"{name}={key}")
     click.echo(f"Wrote {policy}. The keys above are not stored; keep them.", err=True)
+
+
+command.add_command(prefix)
 
 
 @command.command("key")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from kvward.gateway import (
     open_issuer,
     read_policy,
 )
-from kvward.keeping import read_policy_file
+from kvward.keeping import RegisteredPrefix, load_public_prefixes, read_policy_file
 from kvward.scope import RootKey, ScopeIssuer
 
 
@@ -97,6 +97,7 @@ class _Setup:
     policy: Policy
     issuer: ScopeIssuer
     credential: str | None
+    prefixes: Sequence[RegisteredPrefix]
 
 
 @contextlib.contextmanager
@@ -104,7 +105,12 @@ def _setup_from_file(config: Path, upstream: object) -> Iterator[_Setup]:
     kept = read_policy(config, upstream=upstream)
     credential = load_credential(kept.settings)
     with open_issuer(kept) as issuer:
-        yield _Setup(policy=kept.settings, issuer=issuer, credential=credential)
+        yield _Setup(
+            policy=kept.settings,
+            issuer=issuer,
+            credential=credential,
+            prefixes=load_public_prefixes(kept.settings, kept.folder),
+        )
 
 
 def _setup_for_one(level: str | None, upstream: object) -> _Setup:
@@ -129,11 +135,15 @@ def _setup_for_one(level: str | None, upstream: object) -> _Setup:
         )
     click.echo(f"API key of this run: {key}", err=True)
     issuer = ScopeIssuer.from_root_key(RootKey(os.urandom(32)), deployment=policy.deployment)
-    return _Setup(policy=policy, issuer=issuer, credential=None)
+    return _Setup(policy=policy, issuer=issuer, credential=None, prefixes=())
 
 
 def _run(setup: _Setup, *, host: str, port: int) -> None:
     app = create_gateway(
-        setup.policy, issuer=setup.issuer, events=EventCounter(), credential=setup.credential
+        setup.policy,
+        issuer=setup.issuer,
+        events=EventCounter(),
+        credential=setup.credential,
+        prefixes=setup.prefixes,
     )
     listen(app, host=host, port=port, uds=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from kvward.events import EventSink
 from kvward.gateway.answers import Message, Receive, Send
@@ -10,13 +10,19 @@ from kvward.gateway.front import Front, refuse_websocket
 from kvward.gateway.inventory import NOT_SEEN
 from kvward.gateway.policy import Policy
 from kvward.gateway.upstream import Upstream
+from kvward.keeping import RegisteredPrefix
 from kvward.scope import ScopeIssuer
 
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def create_gateway(
-    policy: Policy, *, issuer: ScopeIssuer, events: EventSink, credential: str | None
+    policy: Policy,
+    *,
+    issuer: ScopeIssuer,
+    events: EventSink,
+    credential: str | None,
+    prefixes: Sequence[RegisteredPrefix] = (),
 ) -> Application:
     """Return the gateway.
 
@@ -24,8 +30,9 @@ def create_gateway(
         issuer: Of the policy's deployment.
         events: Takes what `kvward.gateway.front.Front` reports.
         credential: The engine's own API key. [secret]
+        prefixes: The policy's public prefixes.
     """
-    front = Front(policy, issuer=issuer, events=events, inventory=NOT_SEEN)
+    front = Front(policy, issuer=issuer, events=events, inventory=NOT_SEEN, prefixes=prefixes)
     upstream = Upstream(policy, credential=credential)
 
     async def gateway(asgi_scope: Message, receive: Receive, send: Send) -> None:

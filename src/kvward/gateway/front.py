@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -28,6 +28,8 @@ from kvward.gateway.routes import find_open_route, find_route
 from kvward.gateway.shapes import CHAT
 from kvward.gateway.spans import BoundaryFinder, Render
 from kvward.gateway.table import HEALTH_PATH, SUMMARY_PATH, Kind, Route
+from kvward.gateway.warm import ENGINE_PATH, WARM_PATH, write_warm_up
+from kvward.keeping import RegisteredPrefix
 from kvward.scope import ScopeIssuer
 
 REQUEST_ID_HEADER = b"x-request-id"
@@ -77,6 +79,7 @@ class Front:
         events: Takes "gateway.forwarded", "gateway.operator" with a route, and "gateway.refused"
             with a reason.
         inventory: Of the running application's routes, where they can be seen.
+        prefixes: The policy's public prefixes, which operators may warm up.
     """
 
     def __init__(
@@ -86,11 +89,13 @@ class Front:
         issuer: ScopeIssuer,
         events: EventSink,
         inventory: Inventory,
+        prefixes: Sequence[RegisteredPrefix],
     ) -> None:
         self._policy = policy
         self._issuer = issuer
         self._events = events
         self._inventory = inventory
+        self._prefixes = prefixes
         self._keys = KeyTable(policy.tenants, policy.operators)
         self._boundaries = BoundaryFinder(events=events)
 
@@ -153,6 +158,8 @@ class Front:
             if route.path == SUMMARY_PATH:
                 await send_json(send, HTTPStatus.OK, self._inventory.to_summary(self._policy))
                 return None
+            if route.path == WARM_PATH:
+                return await self._warm_up(receive, headers, request_id)
             if principal.is_operator:
                 query = asgi_scope.get("query_string", b"")
             if route.method == "POST":
@@ -168,6 +175,25 @@ class Front:
             body=body,
             request_id=request_id,
             added=added,
+        )
+
+    async def _warm_up(self, receive: Receive, headers: HeaderList, request_id: bytes) -> Passed:
+        body = await asyncio.to_thread(
+            write_warm_up,
+            await self._read_body(receive),
+            content_type=_single(headers, b"content-type") or b"",
+            prefixes=self._prefixes,
+            issuer=self._issuer,
+            owner_tags=self._policy.store is not None,
+        )
+        return Passed(
+            method="POST",
+            path=ENGINE_PATH,
+            query=b"",
+            headers=[(b"content-type", b"application/json")],
+            body=body,
+            request_id=request_id,
+            added=[(REQUEST_ID_HEADER, request_id)],
         )
 
     def _route(self, method: str, raw_path: bytes, principal: Principal) -> Route:

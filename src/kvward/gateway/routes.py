@@ -7,11 +7,13 @@ from http import HTTPStatus
 from kvward.gateway.identity import Principal
 from kvward.gateway.policy import Policy
 from kvward.gateway.table import ROUTES, SUMMARY_PATH, Kind, Route
+from kvward.gateway.warm import WARM_PATH
 
 _OPERATORS = frozenset({Kind.OPERATOR, Kind.RELOAD})
 _SUMMARY = Route(method="GET", path=SUMMARY_PATH, kind=Kind.OPERATOR)
+_WARM = Route(method="POST", path=WARM_PATH, kind=Kind.OPERATOR)
 _BY_PATH: dict[str, list[Route]] = {}
-for _route in (*ROUTES, _SUMMARY):
+for _route in (*ROUTES, _SUMMARY, _WARM):
     # Only what may pass can be found. A path with a parameter would be such a path's own text.
     if _route.kind is not Kind.REFUSED:
         _BY_PATH.setdefault(_route.path, []).append(_route)
@@ -56,7 +58,6 @@ def _may(principal: Principal, route: Route, policy: Policy) -> bool:
     if route.kind in _OPERATORS:
         return principal.is_operator
     if route.kind is Kind.SCOPED:
-        # A request of an operator's has no tenant, so no scope. The warm-up of registered public
-        # prefixes will be the exception, and belongs here.
+        # A request of an operator's has no tenant, so no scope; public prefixes have their own way.
         return not principal.is_operator and route.level(policy.levels) is not None
     return True

@@ -78,21 +78,38 @@ class BoundaryFinder:
         key = (tenant, _digest(leading, fields))
         if key in self._known:
             return self._known[key]
-        try:
-            async with asyncio.timeout(_RENDER_S):
-                renderings = await asyncio.gather(
-                    *(_render(leading, fields, text, render) for text in _USER_TEXTS)
-                )
-        except TimeoutError:
-            renderings = [None]
-        whole = [tokens for tokens in renderings if tokens is not None]
-        if len(whole) < len(renderings):
+        tokens = await find_leading_tokens(leading, fields, render)
+        if tokens is None:
             self._events.emit("gateway.boundary-unknown")
             return None
-        end = _common_prefix(whole)
-        found = Boundary(end_tokens=end, digest=digest_tokens(whole[0][:end])) if end else None
+        found = None
+        if tokens:
+            found = Boundary(end_tokens=len(tokens), digest=digest_tokens(tokens))
         self._known[key] = found
         return found
+
+
+async def find_leading_tokens(
+    leading: Sequence[Mapping[str, Any]], fields: Mapping[str, Any], render: Render
+) -> list[int] | None:
+    """Return what a prompt with these leading messages begins with, whatever a user says then.
+
+    Args:
+        fields: What else decides how a chat is rendered, such as its tools.
+    Returns:
+        Token ids, none if they have nothing in common; None when the engine did not render.
+    """
+    try:
+        async with asyncio.timeout(_RENDER_S):
+            renderings = await asyncio.gather(
+                *(_render(leading, fields, text, render) for text in _USER_TEXTS)
+            )
+    except TimeoutError:
+        return None
+    whole = [tokens for tokens in renderings if tokens is not None]
+    if len(whole) < len(renderings):
+        return None
+    return whole[0][: _common_prefix(whole)]
 
 
 def _leading_messages(body: Body) -> list[Mapping[str, Any]]:

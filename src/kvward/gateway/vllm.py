@@ -30,6 +30,7 @@ from kvward.gateway.owned import RETURNED_HEADERS
 from kvward.gateway.policy import read_policy
 from kvward.gateway.setup import load_credential, open_issuer
 from kvward.gateway.spans import TOKENIZE_PATH
+from kvward.keeping import load_public_prefixes
 
 POLICY_VARIABLE = "KVWARD_POLICY"
 
@@ -124,7 +125,13 @@ class WardMiddleware:
         credential = load_credential(kept.settings)
         issuer = self._stack.enter_context(open_issuer(kept))
         atexit.register(self._stack.close)
-        front = Front(kept.settings, issuer=issuer, events=self._events, inventory=inventory)
+        front = Front(
+            kept.settings,
+            issuer=issuer,
+            events=self._events,
+            inventory=inventory,
+            prefixes=load_public_prefixes(kept.settings, kept.folder),
+        )
         return _Opened(front=front, credential=credential)
 
     def _report(self, inventory: Inventory) -> None:
