@@ -16,6 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
     KVConnectorRole,
 )
+from vllm.logger import init_logger
 from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import torch
 
 _MILLISECOND_S = 0.001
+_LOG = init_logger("vllm.kvward")  # under vLLM's name, or its handlers do not see it
 
 
 class StepMetadata(KVConnectorMetadata):
@@ -72,6 +74,7 @@ class KvwardConnector(KVConnectorBase_V1):
         self._results = LoadResults(request_ids=set(), failed_block_ids=set())
         if role == KVConnectorRole.SCHEDULER:
             self._facts = self._describe(vllm_config, kv_cache_config)
+            _LOG.info("This engine's manifest is %s", self._facts.manifest_digest(None).hex())
             if self._runtime.store is not None:
                 self._look_ups = LookUps(
                     self._runtime.store,
@@ -107,7 +110,9 @@ class KvwardConnector(KVConnectorBase_V1):
         )
         return SchedulerSide(
             admissions,
-            manifest_digest=self._facts.manifest_digest,
+            manifest_digest=lambda adapter: self._runtime.equal.resolve(
+                self._facts.manifest_digest(adapter)
+            ),
             adapters=AdapterFiles(
                 started_unix_s=psutil.Process().create_time(),
                 are_immutable=self._settings.adapters_immutable,

@@ -11,6 +11,7 @@ from pathlib import Path
 from kvward.adapters.vllm.admission import PublicPrefix
 from kvward.adapters.vllm.settings import ConnectorSettings
 from kvward.adapters.vllm.spool import EventSpool
+from kvward.blocks.equivalence import Equivalences
 from kvward.blocks.layout import BlockLayout
 from kvward.errors import ConfigError, KeyringError
 from kvward.keeping import (
@@ -37,6 +38,7 @@ class Runtime:
     Attributes:
         issuer: Of the deployment.
         store: None when the policy has none.
+        equal: Models whose stored state the operator lets this one read.
         events: Counts everything that happens here.
     """
 
@@ -49,6 +51,7 @@ class Runtime:
         self.events = EventSpool(settings.events_folder, role=role)
         self._stack.callback(self.events.close)
         self.store: SealedStore | None = None
+        self.equal = Equivalences(read_as={})
         self._cache_s = _REFRESH_S
         if kept.settings.keyring is None:
             self.issuer = ScopeIssuer.from_root_key(
@@ -60,6 +63,7 @@ class Runtime:
             self.issuer = kept.issuer(keyring)
             if kept.settings.store is not None:
                 _refuse_memory(kept)
+                self.equal = kept.equivalences(keyring)
                 self.store = self._open_store(kept, keyring, layout)
         prefixes = load_public_prefixes(kept.settings, kept.folder)
         self.public = PublicScopes(
