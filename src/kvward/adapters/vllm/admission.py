@@ -31,6 +31,7 @@ class Arrival:
         manifest_digest: Of the model with the request's adapter; None when nobody knows exactly
             which adapter the engine has.
         has_embeddings: Whether embeddings stand in place of tokens.
+        goes_on_arriving: Whether the prompt's end is not there yet, and may replace what is.
     """
 
     cache_salt: str | None
@@ -39,6 +40,7 @@ class Arrival:
     inputs: Sequence[PromptInput]
     manifest_digest: bytes | None
     has_embeddings: bool
+    goes_on_arriving: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +220,8 @@ class Admissions:
 def _reason_not_to_cache(arrival: Arrival) -> str | None:
     if arrival.has_embeddings:
         return "embeddings in place of tokens"
+    if arrival.goes_on_arriving:
+        return "input that goes on arriving"
     if arrival.manifest_digest is None:
         return "an adapter whose content is not known"
     return None

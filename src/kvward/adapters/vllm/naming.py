@@ -7,11 +7,14 @@ the same hash with the scope's key. The scope changes at span boundaries and onl
 
 from __future__ import annotations
 
+import secrets
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kvward.blocks.chain import derive_chain_link, derive_chain_root, derive_resident_hash
 from kvward.blocks.inputs import PromptInput, extras_of_block
+from kvward.canonical import Field
 from kvward.scope.owner import ScopeOwner
 
 
@@ -73,7 +76,7 @@ class RequestNames:
                 self._inputs, first_token=begin, block_tokens=self._block_tokens
             )
             tokens = token_ids[begin : begin + self._block_tokens]
-            self._chain.append(derive_chain_link(parent, tokens, extras=extras))
+            self._chain.append(_link(parent, tokens, extras))
         return [self.resident_hash(number) for number in range(from_block, len(self._chain))]
 
     def chain_hash(self, number: int) -> bytes:
@@ -106,3 +109,11 @@ class RequestNames:
         changed = narrowed != self._scopes
         self._scopes = narrowed
         return changed
+
+
+def _link(parent: bytes, tokens: Sequence[int], extras: Sequence[Field]) -> bytes:
+    try:
+        return derive_chain_link(parent, tokens, extras=extras)
+    except (struct.error, TypeError):
+        # No model has such tokens; nobody else has such a block, and the engine goes on.
+        return secrets.token_bytes(32)

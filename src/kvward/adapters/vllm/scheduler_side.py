@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,21 +88,23 @@ class SchedulerSide:
     def arrive(self, request: Any) -> None:
         """Give a request's blocks our names, in place of the engine's."""
         digest, is_unchanged = self._identify(request)
-        token_ids = request.all_token_ids
+        token_ids = list(request.all_token_ids)
+        params = request.kv_transfer_params
         admission = self._admissions.admit(
             Arrival(
                 cache_salt=request.cache_salt,
-                transfer_params=dict(request.kv_transfer_params or {}),
-                token_ids=token_ids[: len(token_ids)],
+                transfer_params=params if isinstance(params, Mapping) else {},
+                token_ids=token_ids,
                 inputs=_inputs(request),
                 manifest_digest=digest,
                 has_embeddings=request.prompt_embeds is not None
                 or request.prompt_is_token_ids is not None,
+                goes_on_arriving=bool(request.resumable),
             )
         )
         names = admission.names
         request._block_hasher = _hasher(names)  # noqa: SLF001 - vLLM has no other way
-        request.block_hashes = names.extend(token_ids[: len(token_ids)], from_block=0)
+        request.block_hashes = names.extend(token_ids, from_block=0)
         tracked = _Tracked(
             request=request,
             admission=admission,
@@ -275,8 +277,7 @@ def _hasher(names: RequestNames) -> Callable[[Any], list[bytes]]:
     """Return what vLLM calls whenever a request has more tokens: names of the blocks it lacks."""
 
     def name_further_blocks(request: Any) -> list[bytes]:
-        token_ids = request.all_token_ids
-        return names.extend(token_ids[: len(token_ids)], from_block=len(request.block_hashes))
+        return names.extend(request.all_token_ids, from_block=len(request.block_hashes))
 
     return name_further_blocks
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvward.adapters.vllm.transfers import LoadJob, PlacedBlock, StepPlan, by_owner
+from kvward.adapters.vllm.transfers import PlacedBlock, StepPlan, by_owner
 from kvward.blocks.layout import BlockLayout
 from kvward.events import EventSink
 from kvward.scope.owner import ScopeOwner
@@ -45,8 +46,14 @@ class _Loaded:
 
 @dataclass(slots=True, kw_only=True)
 class _Loading:
-    job: LoadJob
-    future: Future[_Loaded]
+    """A request's load on its way, in pieces, so that no long prompt fills the memory at once.
+
+    Attributes:
+        pieces: What is still to come, in the order of the prompt.
+    """
+
+    request_id: str
+    pieces: deque[tuple[Sequence[PlacedBlock], Future[_Loaded]]]
     give_up_s: float
 
 
@@ -101,10 +108,14 @@ class WorkerSide:
     def start_loads(self, plan: StepPlan) -> None:
         """Begin what is to be loaded."""
         for job in plan.loads:
+            runs = [
+                job.blocks[start : start + _BLOCKS_AT_ONCE]
+                for start in range(0, len(job.blocks), _BLOCKS_AT_ONCE)
+            ]
             self._loading.append(
                 _Loading(
-                    job=job,
-                    future=self._loaders.submit(self._load, job),
+                    request_id=job.request_id,
+                    pieces=deque((run, self._loaders.submit(self._load, run)) for run in runs),
                     give_up_s=self._clock() + self._load_s,
                 )
             )
@@ -129,22 +140,22 @@ class WorkerSide:
         if plan.is_idle and self._loading:
             # Nothing else is to be computed: wait here, not by spinning through empty steps.
             wait(
-                [loading.future for loading in self._loading],
+                [loading.pieces[0][1] for loading in self._loading],
                 timeout=_IDLE_WAIT_S,
                 return_when=FIRST_COMPLETED,
             )
         results = LoadResults(request_ids=set(), failed_block_ids=set())
         for loading in list(self._loading):
-            if loading.future.done():
-                self._place(loading, results)
-            elif self._clock() >= loading.give_up_s:
+            while loading.pieces and loading.pieces[0][1].done():
+                blocks, future = loading.pieces.popleft()
+                if not self._place(blocks, future, results):
+                    self._give_up(loading, results)
+            if loading.pieces and self._clock() >= loading.give_up_s:
                 self._events.emit("vllm.load-late")
-                loading.future.cancel()
-                results.failed_block_ids.update(b.block_id for b in loading.job.blocks)
-            else:
-                continue
-            results.request_ids.add(loading.job.request_id)
-            self._loading.remove(loading)
+                self._give_up(loading, results)
+            if not loading.pieces:
+                results.request_ids.add(loading.request_id)
+                self._loading.remove(loading)
         return results
 
     def close(self) -> None:
@@ -152,38 +163,47 @@ class WorkerSide:
         self._loaders.shutdown(wait=False, cancel_futures=True)
         self._savers.shutdown(wait=True)
 
-    def _place(self, loading: _Loading, results: LoadResults) -> None:
-        blocks = loading.job.blocks
+    @staticmethod
+    def _give_up(loading: _Loading, results: LoadResults) -> None:
+        """Take nothing more of a load; what its threads still bring is never looked at."""
+        for blocks, future in loading.pieces:
+            future.cancel()
+            results.failed_block_ids.update(block.block_id for block in blocks)
+        loading.pieces.clear()
+
+    def _place(
+        self, blocks: Sequence[PlacedBlock], future: Future[_Loaded], results: LoadResults
+    ) -> bool:
+        """Write what has opened into its pages; tell whether that was all of it."""
         try:
-            loaded = loading.future.result()
+            loaded = future.result()
         except Exception:  # noqa: BLE001 - whatever failed, these blocks are computed
             self._events.emit("vllm.transfer-failed")
             results.failed_block_ids.update(block.block_id for block in blocks)
-            return
+            return False
         num_valid = next(
             (number for number, opened in enumerate(loaded.opened) if not opened), len(blocks)
         )
-        size = self._layout.block_bytes
         if num_valid:
             # SECURITY: up to the first block that did not open; what follows is worth nothing
             # without it, and nothing of it reaches a page.
             self._pages.scatter(
                 [block.block_id for block in blocks[:num_valid]],
-                loaded.staging[: num_valid * size],
+                loaded.staging[: num_valid * self._layout.block_bytes],
             )
             self._events.emit("vllm.load-placed")
         if num_valid < len(blocks):
             self._events.emit("vllm.load-refused")
             results.failed_block_ids.update(block.block_id for block in blocks[num_valid:])
+        return num_valid == len(blocks)
 
-    def _load(self, job: LoadJob) -> _Loaded:
+    def _load(self, run: Sequence[PlacedBlock]) -> _Loaded:
         size = self._layout.block_bytes
-        staging = memoryview(bytearray(len(job.blocks) * size))
+        staging = memoryview(bytearray(len(run) * size))
         opened: list[bool] = []
-        for owner, blocks in by_owner(job.blocks):
+        for owner, blocks in by_owner(run):
             room = staging[len(opened) * size : (len(opened) + len(blocks)) * size]
-            hashes = [block.chain_hash for block in blocks]
-            opened += self._open(owner, hashes, room)
+            opened += self._open(owner, [block.chain_hash for block in blocks], room)
         return _Loaded(staging=staging, opened=opened)
 
     def _open(self, owner: ScopeOwner, hashes: Sequence[bytes], room: memoryview) -> list[bool]:
