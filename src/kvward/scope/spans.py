@@ -37,6 +37,7 @@ SPANS_LIFETIME_S = 60
 NONCE_BYTES = 16
 _MAX_SPANS = 8
 _MAX_TOKENS = 2**31 - 1
+_MAX_UNIX_S = 2**53
 _DIGEST_BYTES = 32
 _FIELDS = {"expires", "nonce", "spans", "mac"}
 
@@ -104,7 +105,9 @@ def verify_spans(
         raise refused
     expires, nonce, mac = value["expires"], _bytes(value["nonce"]), _bytes(value["mac"])
     spans = _parse_unverified_spans(value["spans"])
-    if type(expires) is not int or nonce is None or mac is None or spans is None:
+    if type(expires) is not int or not 0 <= expires <= _MAX_UNIX_S:
+        raise refused
+    if nonce is None or mac is None or spans is None:
         raise refused
     expected = derive_spans_mac(
         token_key,
@@ -133,7 +136,7 @@ def _parse_unverified_spans(value: object) -> tuple[Span, ...] | None:
         if not isinstance(item, list) or len(item) != 3:
             return None
         token, end_tokens, digest = item[0], item[1], _bytes(item[2])
-        if not isinstance(token, str) or type(end_tokens) is not int:
+        if not isinstance(token, str) or not token.isascii() or type(end_tokens) is not int:
             return None
         if digest is None or len(digest) != _DIGEST_BYTES or not 0 < end_tokens <= _MAX_TOKENS:
             return None
