@@ -109,14 +109,14 @@ class Admissions:
         reads_only: tuple[str, ...] = ()
         if _reason_not_to_cache(arrival) is None and self._is_token(arrival.cache_salt):
             scopes, reads_only = self._scopes(arrival)
-        if checked.cacheable_tokens < len(arrival.token_ids):
-            # SECURITY: from the first input that is not understood on, nobody finds anything.
-            scopes = _cut(scopes, checked.cacheable_tokens // self._block_tokens)
-        elif arrival.inputs and len(scopes) > 1:
+        if arrival.inputs and len(scopes) > 1:
             # A span is known by its tokens, which an image is not part of.
             first = min(given.first_token for given in arrival.inputs)
             *wide, last = scopes
-            scopes = [*_cut(wide, first // self._block_tokens), last]
+            scopes = [*_cut(wide, max(0, first) // self._block_tokens), last]
+        if checked.cacheable_tokens < len(arrival.token_ids):
+            # SECURITY: from the first input that is not understood on, nobody finds anything.
+            scopes = _cut(scopes, checked.cacheable_tokens // self._block_tokens)
         names = RequestNames(
             manifest_digest=arrival.manifest_digest or secrets.token_bytes(32),
             block_tokens=self._block_tokens,
@@ -128,20 +128,22 @@ class Admissions:
     def _scopes(self, arrival: Arrival) -> tuple[list[BlockScope], tuple[str, ...]]:
         """Return the scopes of a request whose token is authentic, wide to narrow."""
         token = arrival.cache_salt or ""
-        for prefix in self._public():
+        # SECURITY: asked for once, so that all that follows is about the same prefixes.
+        public = self._public()
+        for prefix in public:
             if prefix.token == token:
                 return self._warm_up(prefix, arrival.token_ids), ()
         owner = self._owner(arrival)
         wide = [
-            *self._found_public(arrival.token_ids),
+            *self._found_public(public, arrival.token_ids),
             *self._spans(arrival, token=token, owner=owner),
         ]
         ordered: list[BlockScope] = []
         for scope in wide:
             if scope.num_blocks and scope.num_blocks > (_end(ordered) or 0):
                 ordered.append(scope)
-        public = {prefix.token for prefix in self._public()}
-        reads_only = tuple(scope.scope for scope in ordered if scope.scope in public)
+        tokens = {prefix.token for prefix in public}
+        reads_only = tuple(scope.scope for scope in ordered if scope.scope in tokens)
         return [*ordered, BlockScope(scope=token, owner=owner, num_blocks=None)], reads_only
 
     def _is_token(self, cache_salt: str | None) -> bool:
@@ -157,7 +159,9 @@ class Admissions:
         if tag is None:
             return None
         try:
-            return verify_owner(str(tag), token=arrival.cache_salt or "", token_key=self._token_key)
+            if not isinstance(tag, str):
+                raise ScopeMismatchError("The owner tag is not text.")
+            return verify_owner(tag, token=arrival.cache_salt or "", token_key=self._token_key)
         except ScopeMismatchError:
             self._events.emit("vllm.owner-refused")
             return None
@@ -195,9 +199,11 @@ class Admissions:
             num_blocks=span.end_tokens // self._block_tokens,
         )
 
-    def _found_public(self, token_ids: Sequence[int]) -> list[BlockScope]:
+    def _found_public(
+        self, public: Sequence[PublicPrefix], token_ids: Sequence[int]
+    ) -> list[BlockScope]:
         longest = max(
-            (prefix for prefix in self._public() if _starts_with(token_ids, prefix.token_ids)),
+            (prefix for prefix in public if _starts_with(token_ids, prefix.token_ids)),
             key=lambda prefix: len(prefix.token_ids),
             default=None,
         )
