@@ -159,9 +159,9 @@ class Admissions:
         if tag is None:
             return None
         try:
-            if not isinstance(tag, str):
-                raise ScopeMismatchError("The owner tag is not text.")
-            return verify_owner(tag, token=arrival.cache_salt or "", token_key=self._token_key)
+            # What is not text is not a tag, and is refused like one that is wrong.
+            text = tag if isinstance(tag, str) else ""
+            return verify_owner(text, token=arrival.cache_salt or "", token_key=self._token_key)
         except ScopeMismatchError:
             self._events.emit("vllm.owner-refused")
             return None
