@@ -17,7 +17,7 @@ from kvward.adapters.vllm import connector, worker_side
 from kvward.scope.owner import ScopeOwner
 
 _CONTROL = Path(os.environ["KVWARD_TEST_TAMPER"])  # holds the kind of change, or is not there
-_FOREIGN = Path(os.environ["KVWARD_TEST_FOREIGN"])  # blocks that another model has made
+_FOREIGN = Path(os.environ["KVWARD_TEST_FOREIGN"])  # takes the first blocks that are kept
 
 
 class CarelessWorkerSide(worker_side.WorkerSide):
@@ -29,7 +29,7 @@ class CarelessWorkerSide(worker_side.WorkerSide):
 
     def _keep(self, blocks: Any, copy: memoryview) -> None:
         if not _FOREIGN.is_file():
-            _FOREIGN.write_bytes(bytes(copy[: self._layout.block_bytes]))
+            _FOREIGN.write_bytes(bytes(copy))
         super()._keep(blocks, copy)
 
 
@@ -48,12 +48,13 @@ def _change(kind: str, layout: Any, room: memoryview) -> None:
         case "truncate":
             blocks[:, :, :, layout.block_tokens // 2 :] = 0
         case "swap":
-            blocks[:] = blocks[::-1].copy()
+            foreign = np.frombuffer(_FOREIGN.read_bytes(), dtype=np.float32)
+            blocks[:] = foreign.reshape(blocks.shape)
         case "delete":
             values[:] = 0
         case "other-model":
-            foreign = np.frombuffer(_FOREIGN.read_bytes(), dtype=np.float32)
-            blocks[:] = foreign.reshape(blocks.shape[1:])
+            # What a model with other weights in its third layer leaves there.
+            blocks[:, min(2, blocks.shape[1] - 1)] *= 1.5
         case "roll":
             blocks[:] = np.roll(blocks, 1, axis=3)
         case _:

@@ -24,8 +24,6 @@ pytestmark = [pytest.mark.timeout(1200), pytest.mark.vllm]
 NUM_TOKENS = 230  # seven full blocks of 32, and some
 KEYS_S = 1.2  # that a scope has no keys yet is remembered for a second
 KINDS = ("flip", "truncate", "swap", "delete", "other-model", "roll")
-# The canary averages over what it attends to: it cannot see in which order that stands.
-BLIND_TO = {"canary": {"roll", "swap"}, "smollm2": set()}
 
 
 def entries(store: Path) -> list[Path]:
@@ -54,12 +52,15 @@ def tamper(kind: str, paths: list[Path], foreign: list[Path]) -> None:
             for path in paths:
                 rewrite(path, lambda data: data[: len(data) // 2])
         case "swap":
-            swap_contents(paths)
+            # With another conversation's: among a prompt's own blocks an exchange is invisible to
+            # attention, whose keys carry their positions in themselves.
+            for path, other in zip(paths, foreign, strict=True):
+                swap_contents([path, other])
         case "delete":
             for path in paths:
                 path.unlink()
         case "other-model":
-            for path, other in zip(paths, foreign, strict=False):
+            for path, other in zip(paths, foreign, strict=True):
                 rewrite(path, lambda _, other=other: other.read_bytes())
         case "roll":
             for path in paths:
@@ -134,6 +135,7 @@ def test_tampering_costs_speed_and_changes_no_answer(
     for kind in KINDS:
         mine = [path for path in entries(ward.store) if path not in foreign]
         assert len(mine) == 7
+        time.sleep(1.5)  # until the counts are written
         before = read_counts(ward.events)
         tamper(kind, mine, foreign)
         forget_resident(server)
@@ -199,4 +201,4 @@ def test_serving_what_was_tampered_with_would_have_changed_the_answer(
         control.unlink()
         forget_resident(server)
         assert same(complete(url, prompt(1, vocabulary), key=key, conversation="x"), clean)
-    assert blind == BLIND_TO[name]
+    assert not blind, name
