@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from cachetools import LRUCache
+from cachetools import TTLCache
 
 from kvward.canonical import encode
 from kvward.events import EventSink
@@ -32,7 +32,8 @@ _USER_TEXTS = ("0", "x", "\n\n", " ,")
 _LEADING_ROLES = frozenset({"system", "developer"})
 _RENDERED_FIELDS = ("model", "tools", "chat_template_kwargs", "add_special_tokens")
 _RENDER_S = 2.0
-_MAX_KNOWN = 4096
+_MAX_KNOWN = 256  # of each tenant
+_KNOWN_S = 300.0  # a template may print the date, and an engine come back with another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +62,9 @@ class BoundaryFinder:
 
     def __init__(self, *, events: EventSink) -> None:
         self._events = events
-        # SECURITY: the tenant is in the key, so that the time of an answer does not tell one tenant
-        # that another one uses the same system prompt.
-        self._known: LRUCache[tuple[str, bytes], Boundary | None] = LRUCache(_MAX_KNOWN)
+        # SECURITY: every tenant has its own, so that the time of an answer does not tell one tenant
+        # which system prompts others use, nor how many.
+        self._known: dict[str, TTLCache[bytes, Boundary | None]] = {}
 
     async def find(self, body: Body, *, tenant: str, render: Render) -> Boundary | None:
         """Return where the leading messages of a chat end; None when none lead.
@@ -75,17 +76,18 @@ class BoundaryFinder:
         if not leading:
             return None
         fields = {name: read_value(body, name) for name in _RENDERED_FIELDS if name in body}
-        key = (tenant, _digest(leading, fields))
-        if key in self._known:
-            return self._known[key]
+        known = self._known.get(tenant)
+        if known is None:
+            known = self._known[tenant] = TTLCache(_MAX_KNOWN, _KNOWN_S)
+        key = _digest(leading, fields)
+        if key in known:
+            return known[key]
         tokens = await find_leading_tokens(leading, fields, render)
         if tokens is None:
             self._events.emit("gateway.boundary-unknown")
             return None
-        found = None
-        if tokens:
-            found = Boundary(end_tokens=len(tokens), digest=digest_tokens(tokens))
-        self._known[key] = found
+        found = _describe(tokens)
+        known[key] = found
         return found
 
 
@@ -112,11 +114,19 @@ async def find_leading_tokens(
     return whole[0][: _common_prefix(whole)]
 
 
+def _describe(tokens: Sequence[int]) -> Boundary | None:
+    try:
+        return Boundary(end_tokens=len(tokens), digest=digest_tokens(tokens)) if tokens else None
+    except ValueError:  # no model has such tokens
+        return None
+
+
 def _leading_messages(body: Body) -> list[Mapping[str, Any]]:
     messages = read_value(body, "messages")
     leading: list[Mapping[str, Any]] = []
     for message in messages if isinstance(messages, list) else []:
-        if not isinstance(message, dict) or message.get("role") not in _LEADING_ROLES:
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(role, str) or role not in _LEADING_ROLES:
             break
         if not _is_text(message.get("content")):
             return []

@@ -58,8 +58,15 @@ class Span:
 
 
 def digest_tokens(token_ids: Sequence[int]) -> bytes:
-    """Return the digest of leading token ids, 32 bytes; each 0 <= id < 2^32."""
-    packed = struct.pack(f">{len(token_ids)}I", *token_ids)
+    """Return the digest of leading token ids, 32 bytes; each 0 <= id < 2^32.
+
+    Raises:
+        ValueError: One is not.
+    """
+    try:
+        packed = struct.pack(f">{len(token_ids)}I", *token_ids)
+    except struct.error as exc:
+        raise ValueError("A token id lies between 0 and 2^32 - 1.") from exc
     return hashlib.sha256(b"kvward/leading-tokens/v1\0" + packed).digest()
 
 

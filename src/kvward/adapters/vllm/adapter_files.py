@@ -58,7 +58,7 @@ class AdapterFiles:
             names = list_files(request.folder)
             digest = self._digests.digest(request.folder, names)
             newest = max(identify_file(request.folder / name)[_CTIME] for name in names)
-        except (KvwardError, OSError):
+        except (KvwardError, OSError, ValueError):
             return self._unknown("unreadable")
         if not request.is_reloaded:
             first = self._first.setdefault(request.number, digest)

@@ -65,10 +65,12 @@ class Admission:
     Attributes:
         names: Of the request's blocks.
         reads_only: Scopes whose blocks this request may find and must not make.
+        tenant_id: On whose account the store is asked; None where nobody's is known.
     """
 
     names: RequestNames
     reads_only: tuple[str, ...]
+    tenant_id: bytes | None
 
 
 class Admissions:
@@ -123,7 +125,12 @@ class Admissions:
             scopes=[*scopes, nobody],
             inputs=checked.inputs,
         )
-        return Admission(names=names, reads_only=reads_only)
+        owner = scopes[-1].owner if scopes else None
+        return Admission(
+            names=names,
+            reads_only=reads_only,
+            tenant_id=None if owner is None else owner.tenant_id,
+        )
 
     def _scopes(self, arrival: Arrival) -> tuple[list[BlockScope], tuple[str, ...]]:
         """Return the scopes of a request whose token is authentic, wide to narrow."""
@@ -181,8 +188,7 @@ class Admissions:
         for span in spans:
             # SECURITY: the edge says where a span ends; that these tokens are the ones it meant,
             # the engine sees for itself.
-            leading = arrival.token_ids[: span.end_tokens]
-            if len(leading) < span.end_tokens or digest_tokens(leading) != span.digest:
+            if not _begins_with(arrival.token_ids, span):
                 self._events.emit("vllm.spans-refused", reason="other-tokens")
                 break
             scopes.append(self._span_scope(span, owner))
@@ -221,6 +227,14 @@ class Admissions:
             owner=prefix.owner,
             num_blocks=len(prefix.token_ids) // self._block_tokens,
         )
+
+
+def _begins_with(token_ids: Sequence[int], span: Span) -> bool:
+    leading = token_ids[: span.end_tokens]
+    try:
+        return len(leading) == span.end_tokens and digest_tokens(leading) == span.digest
+    except ValueError:
+        return False
 
 
 def _reason_not_to_cache(arrival: Arrival) -> str | None:

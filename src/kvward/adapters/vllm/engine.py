@@ -26,6 +26,7 @@ from kvward.errors import CapabilityError, ConfigError
 
 TESTED_VERSIONS = re.compile(r"0\.32\.\d+(\+cpu)?")
 TESTED_DEVICE = "cpu"
+_INDEX = ".index.json"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.index.json")
 _TOKENIZER = ("token*", "*.model", "vocab*", "merges*", "special_tokens_map.json", "added_tokens*",
               "chat_template*")  # fmt: skip
@@ -188,6 +189,12 @@ def _weights(model: Any, started_unix_s: float) -> WeightsIdentity:
             )
         return WeightsIdentity.from_revision(str(model.revision))
     names = _names(folder, _WEIGHTS)
+    if all(name.endswith(_INDEX) for name in names):
+        raise ConfigError(
+            f"There are no weights in {folder}.",
+            hint="An index of shards says nothing about what is in them: give a folder that holds "
+            "them.",
+        )
     newest = max((identify_file(folder / name)[_CTIME] for name in names), default=0)
     if newest >= started_unix_s * _NANOSECONDS:
         raise ConfigError(

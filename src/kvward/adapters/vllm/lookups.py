@@ -59,13 +59,19 @@ class LookUps:
         self._running: Counter[bytes] = Counter()
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="kvward-lookup")
 
-    def ask(self, questions: Sequence[tuple[ScopeOwner, Sequence[bytes]]]) -> LookUp:
+    def ask(
+        self,
+        questions: Sequence[tuple[ScopeOwner, Sequence[bytes]]],
+        *,
+        tenant_id: bytes | None,
+    ) -> LookUp:
         """Ask for blocks, in order; each owner's with one question.
 
         Args:
             questions: Owners and the chain hashes of their blocks. Of one tenant, or public.
+            tenant_id: On whose account, whichever blocks are asked for.
         """
-        tenant = questions[-1][0].tenant_id if questions else _NOBODY
+        tenant = _NOBODY if tenant_id is None else tenant_id
         look_up = LookUp(give_up_s=self._clock() + self._wait_s)
         with self._lock:
             if self._running[tenant] >= self._share:

@@ -25,7 +25,7 @@ from kvward.events import EventSink
 from kvward.scope.owner import ScopeOwner
 
 # BLAKE3, SHA-256 or longer, as vLLM computes it; in front of it may stand the adapter's name.
-_FULL_HASH = re.compile(r"(?:^|:)[0-9a-f]{64,128}$")
+_FULL_HASH = re.compile(r"(?:[^\n]*:)?[0-9a-f]{64,128}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,6 +112,10 @@ class SchedulerSide:
             is_unchanged=is_unchanged,
         )
         self._tracked[request.request_id] = tracked
+        if request.skip_reading_prefix_cache:
+            # It finds nothing, and vLLM does not let it wait: it must make nothing wide at once.
+            tracked.ceiling = 0
+            self._step_out_of(tracked, beyond=0)
         self._ask(tracked)
 
     def match(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
@@ -130,8 +134,6 @@ class SchedulerSide:
         end = local
         while end < tracked.ceiling and end < len(found) and found[end]:
             end += 1
-        if request.skip_reading_prefix_cache:
-            end = local
         if self._step_out_of(tracked, beyond=end):
             return None, False
         tracked.num_local = local
@@ -203,8 +205,7 @@ class SchedulerSide:
         identity = self._adapters.identify(asked)
         if identity is None:
             return None, None
-        check = self._adapters.still(asked, identity) if asked.is_reloaded else None
-        return self._manifest_digest(identity), check
+        return self._manifest_digest(identity), self._adapters.still(asked, identity)
 
     def _ask(self, tracked: _Tracked) -> None:
         if self._look_ups is None:
@@ -219,7 +220,7 @@ class SchedulerSide:
                 questions.append((owner, []))
             questions[-1][1].append(names.chain_hash(number))
         if questions:
-            tracked.look_up = self._look_ups.ask(questions)
+            tracked.look_up = self._look_ups.ask(questions, tenant_id=tracked.admission.tenant_id)
 
     def _answer(self, tracked: _Tracked) -> list[bool] | None:
         if tracked.look_up is None or self._look_ups is None:
@@ -297,7 +298,7 @@ def _inputs(request: Any) -> list[PromptInput]:
 
 def _digest_identifier(identifier: str) -> bytes | None:
     """Return the digest of an input that vLLM has hashed in full; None for a name."""
-    if not _FULL_HASH.search(identifier):
+    if not _FULL_HASH.fullmatch(identifier):
         return None
     return hashlib.sha256(b"kvward/vllm-input/v1\0" + identifier.encode()).digest()
 

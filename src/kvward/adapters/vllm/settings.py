@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 
@@ -57,6 +58,6 @@ def make_settings(values: Mapping[str, object]) -> ConnectorSettings:
     except msgspec.ValidationError as exc:
         raise ConfigError(f"kv_connector_extra_config: {exc}.") from exc
     for name in ("lookup_threads", "lookup_ms", "transfer_threads", "load_s", "pending_bytes"):
-        if getattr(settings, name) <= 0:
-            raise ConfigError(f"kv_connector_extra_config: {name} is not above 0.")
+        if not 0 < getattr(settings, name) < math.inf:
+            raise ConfigError(f"kv_connector_extra_config: {name} is not a number above 0.")
     return settings

@@ -99,6 +99,8 @@ class WorkerSide:
         self._events = events
         self._load_s = load_s
         self._room = pending_bytes
+        fitting = pending_bytes // (2 * layout.block_bytes)
+        self._saved_at_once = max(1, min(_BLOCKS_AT_ONCE, fitting))
         self._clock = monotonic_s
         self._lock = threading.Lock()
         self._loading: list[_Loading] = []
@@ -122,8 +124,8 @@ class WorkerSide:
 
     def save(self, plan: StepPlan) -> None:
         """Copy what this step has filled, and have it kept."""
-        for start in range(0, len(plan.saves), _BLOCKS_AT_ONCE):
-            blocks = plan.saves[start : start + _BLOCKS_AT_ONCE]
+        for start in range(0, len(plan.saves), self._saved_at_once):
+            blocks = plan.saves[start : start + self._saved_at_once]
             num_bytes = len(blocks) * self._layout.block_bytes
             with self._lock:
                 has_room = self._room >= num_bytes
@@ -132,8 +134,12 @@ class WorkerSide:
             if not has_room:
                 self._events.emit("vllm.save-dropped")
                 continue
-            copy = self._pages.gather([block.block_id for block in blocks])
-            self._savers.submit(self._keep, blocks, copy)
+            try:
+                copy = self._pages.gather([block.block_id for block in blocks])
+                self._savers.submit(self._keep, blocks, copy)
+            except Exception:  # noqa: BLE001 - not to keep something costs time and nothing else
+                self._give_back(num_bytes)
+                self._events.emit("vllm.transfer-failed")
 
     def collect(self, plan: StepPlan) -> LoadResults:
         """Write what has been opened into its pages, and tell which loads have ended."""
@@ -227,5 +233,8 @@ class WorkerSide:
         except Exception:  # noqa: BLE001 - what cannot be kept is computed again some day
             self._events.emit("vllm.transfer-failed")
         finally:
-            with self._lock:
-                self._room += len(copy)
+            self._give_back(len(copy))
+
+    def _give_back(self, num_bytes: int) -> None:
+        with self._lock:
+            self._room += num_bytes
