@@ -44,23 +44,35 @@ def command() -> None:
     help="http://HOST:PORT or unix:PATH; empty for the lab's own engine.",
 )
 @click.option("--deployment", default="local", show_default=True)
+@click.option(
+    "--operator",
+    "operators",
+    multiple=True,
+    metavar="NAME",
+    help="Somebody who may use the engine's administrative routes; may be given again.",
+)
 @click.option("--keep", is_flag=True, help="Keep keys in a keyring and state in a sealed store.")
 def init(
     *, folder: Path, tenants: tuple[str, ...], level: str, upstream: str, deployment: str,
-    keep: bool,
+    operators: tuple[str, ...], keep: bool,
 ) -> None:  # fmt: skip
-    """Write a policy and a root key to DIR, and print each tenant's API key, once."""
+    """Write a policy and a root key to DIR, and print everybody's API key, once."""
     policy = folder / POLICY_NAME
     if policy.exists():
         raise ConfigError(f"{policy} exists already.", hint="Name another folder.")
-    keys = {name: generate_api_key() for name in tenants}
+    if twice := set(tenants) & set(operators):
+        raise ConfigError(
+            f"{min(twice)} is a tenant and an operator.", hint="Name them differently."
+        )
+    keys = {name: generate_api_key() for name in (*tenants, *operators)}
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         create_root_key(folder / "root.key")
         policy.write_text(
             render_policy(
                 deployment=deployment,
-                tenants={name: [digest] for name, (_, digest) in keys.items()},
+                tenants={name: [keys[name][1]] for name in tenants},
+                operators={name: [keys[name][1]] for name in operators},
                 level=SharingLevel(level),
                 upstream=upstream,
                 keep=keep,

@@ -214,11 +214,13 @@ def render_policy(
     level: SharingLevel,
     upstream: str,
     keep: bool,
+    operators: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Write a policy file.
 
     Args:
         tenants: For each name the SHA-256 of its keys.
+        operators: The same for whoever may use the engine's administrative routes.
         level: Of both routes; chosen by the operator.
         keep: Whether keys are kept in a keyring and state in a store, beside the policy.
     """
@@ -236,11 +238,16 @@ def render_policy(
         f"completions = {_quoted(level.value)}",
         "# Routes that exist only with a level of their own: responses, messages, embeddings,",
         "# pooling, score, generate, decisions.",
+        "",
+        "# With the connector inside vLLM, leading system messages may be kept once for a tenant:",
+        "# [spans]",
+        '# system = "tenant"',
     ]
     lines += _KEPT if keep else []
-    for name, digests in tenants.items():
-        keys = ", ".join(_quoted(digest) for digest in digests)
-        lines += ["", "[[tenants]]", f"name = {_quoted(name)}", f"key_sha256 = [{keys}]"]
+    for section, holders in (("tenants", tenants), ("operators", operators or {})):
+        for name, digests in holders.items():
+            keys = ", ".join(_quoted(digest) for digest in digests)
+            lines += ["", f"[[{section}]]", f"name = {_quoted(name)}", f"key_sha256 = [{keys}]"]
     return "\n".join(lines) + "\n"
 
 
