@@ -151,3 +151,41 @@ def test_generated_key_is_long_and_only_its_hash_is_kept() -> None:
     assert key not in render_policy(
         deployment="d", tenants={"a": [digest]}, level=SharingLevel.TENANT, upstream="", keep=False
     )
+
+
+def test_written_policy_names_operators_and_no_span_is_shared_by_default(tmp_path: Path) -> None:
+    _, tenant = generate_api_key()
+    _, operator = generate_api_key()
+    text = render_policy(
+        deployment="d",
+        tenants={"a": [tenant]},
+        operators={"o": [operator]},
+        level=SharingLevel.CONVERSATION,
+        upstream="http://127.0.0.1:1",
+        keep=False,
+    )
+    policy = make_policy(tomllib.loads(text), source="written")
+    assert policy.operators == [OperatorPolicy(name="o", key_sha256=[operator])]
+    assert policy.spans.system is None
+
+
+@pytest.mark.parametrize("level", ["public", "request", "conversation"])
+def test_span_is_shared_in_a_tenant_or_user_and_nothing_else(level: str) -> None:
+    _, digest = generate_api_key()
+    text = render_policy(
+        deployment="d", tenants={"a": [digest]}, level=SharingLevel.CONVERSATION,
+        upstream="http://127.0.0.1:1", keep=False,
+    )  # fmt: skip
+    values = tomllib.loads(text) | {"spans": {"system": level}}
+    with pytest.raises(ConfigError, match="span"):
+        make_policy(values, source="written")
+
+
+def test_reserved_name_is_no_tenants() -> None:
+    _, digest = generate_api_key()
+    text = render_policy(
+        deployment="d", tenants={"kvward/public": [digest]}, level=SharingLevel.TENANT,
+        upstream="http://127.0.0.1:1", keep=False,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="reserved"):
+        make_policy(tomllib.loads(text), source="written")
