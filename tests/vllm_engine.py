@@ -34,6 +34,7 @@ from two_tenants import BLOCK_BYTES, LAYOUT
 
 BLOCK = LAYOUT.block_tokens
 NOW = 1_800_000_000
+ROOM = Room(capacity_bytes=1 << 20, share_bytes=1 << 17)
 _EMPTY = bytes(BLOCK_BYTES)
 _LONGEST_S = 20.0
 
@@ -230,9 +231,6 @@ class Ward:
             params=self.params(tenant, name) if params is None else params,
             **more,
         )
-
-
-ROOM = Room(capacity_bytes=1 << 20, share_bytes=1 << 17)
 
 
 class FakeEngine:

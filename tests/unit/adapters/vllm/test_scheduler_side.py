@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +67,10 @@ class Claims:
             return [True] * len(hashes)
 
         return SimpleNamespace(contains=contains, load=scoped.load, save=scoped.save)
+
+
+def reached(request: FakeRequest, *statuses: str) -> Callable[[], bool]:
+    return lambda: request.status in statuses
 
 
 def saved(engine: FakeEngine) -> list[PlacedBlock]:
@@ -639,6 +643,26 @@ def test_adapter_that_changes_around_its_request_keeps_nothing(ward: Ward, lora:
     engine.close()
 
 
+@pytest.mark.xfail(
+    reason="only requests that reload their adapter check its files again before they keep a "
+    "block: what one keeps that was admitted before an adapter was replaced in place, under "
+    "the operator's word or not, has the name of the old content"
+)
+def test_request_admitted_before_its_adapter_was_replaced_keeps_nothing_after_it(
+    ward: Ward, lora: Path
+) -> None:
+    files = AdapterFiles(started_unix_s=2**33, are_immutable=False, events=ward.events)
+    engine = FakeEngine(ward, adapters=files, step_tokens=BLOCK)
+    request = engine.add(ward.request(PROMPT, lora=adapter(lora)))
+    engine.step_until(lambda: len(saved(engine)) == 1)
+    (lora / "adapter.safetensors").write_bytes(b"another")
+    reload = ward.request([7], "b", lora=adapter(lora, is_reloaded=True))
+    engine.side.arrive(reload)  # the engine now computes with the other content for both
+    engine.step_until(lambda: request.status == "finished")
+    engine.close()
+    assert len(saved(engine)) == 1
+
+
 # All together.
 
 STEPS = st.lists(
@@ -660,7 +684,7 @@ def test_what_a_tenant_finds_does_not_depend_on_the_other(
 ) -> None:
     """The fake engine itself checks that every block served was made of the request's tokens."""
 
-    def play(tenants: str) -> list[tuple[int, int, int]]:
+    def play(tenants: str) -> list[tuple[int, int]]:
         ward = Ward(folder=tmp_path_factory.mktemp("ward"))
         token = ward.register("p", PUBLIC)
         engine = FakeEngine(ward)
@@ -683,15 +707,18 @@ def test_what_a_tenant_finds_does_not_depend_on_the_other(
                             max_tokens=6,
                         )
                     )
-                    engine.step_until(lambda r=request: r.status in {"running", "finished"})
+                    engine.step_until(reached(request, "running", "finished"))
+                    # Where a public block comes from, engine or store, depends on who read it
+                    # last; that it is found does not.
+                    hits = request.num_local_hits * BLOCK + request.num_loaded_tokens
+                    if tenant == "a":
+                        found.append((number, hits))
                     if kind == "preempt" and request.status == "running":
                         engine.preempt(request)
                     if kind == "abort" and request.status == "running":
                         engine.abort(request)
-                    engine.step_until(lambda r=request: r.status == "finished")
+                    engine.step_until(reached(request, "finished"))
                     engine.settle()
-                    if tenant == "a":
-                        found.append((number, request.num_local_hits, request.num_loaded_tokens))
             assert engine.side.num_tracked == 0
         finally:
             engine.close()
