@@ -20,6 +20,7 @@ from kvward.scope.owner import verify_owner
 from kvward.terms import SharingLevel
 from manifest_vectors import chain_vectors, manifest_vectors
 from sealed_vectors import sealed_block_vectors
+from spans_vectors import resident_vectors, spans_vectors
 
 FOLDER = Path(__file__).parent.parent / "vectors"
 
@@ -198,9 +199,10 @@ def main() -> int:
         ("canonical-v1.json", canonical_vectors()),
         ("scope-token-v1.json", token_vectors()),
         ("owner-tag-v1.json", owner_vectors()),
+        ("spans-v1.json", spans_vectors()),
         ("sealed-block-v1.json", sealed_block_vectors()),
         ("manifest-v1.json", manifest_vectors()),
-        ("chain-v1.json", chain_vectors()),
+        ("chain-v1.json", chain_vectors() | {"resident": resident_vectors()}),
     ]:
         text = json.dumps(vectors, indent=1, ensure_ascii=False) + "\n"
         path = FOLDER / name
