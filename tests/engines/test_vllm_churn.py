@@ -31,7 +31,7 @@ def test_churn_crosses_nothing_leaks_nothing_and_grows_nothing(
         folder=tmp_path / "vllm",
         arguments=[
             *ward_arguments(events_folder=str(ward.events)),
-            "--num-gpu-blocks-override", "256", "--max-num-seqs", "32",
+            "--max-model-len", "2048", "--num-gpu-blocks-override", "256", "--max-num-seqs", "32",
         ],
         variables={"KVWARD_POLICY": str(ward.policy)},
     ) as server:  # fmt: skip

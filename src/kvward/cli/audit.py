@@ -74,7 +74,7 @@ EXIT_CODES = {
 )
 @click.option(
     "--cache-tier",
-    type=click.Choice([CacheTier.HOST, CacheTier.DISK, CacheTier.REMOTE]),
+    type=click.Choice([t.value for t in (CacheTier.HOST, CacheTier.DISK, CacheTier.REMOTE)]),
     help="Which tier is left after --flush-device, for the verdicts.",
 )
 @click.option("--model", help="Model to ask for; the first one listed by default.")

@@ -43,9 +43,16 @@ class DeviceFlush:
             process = await asyncio.create_subprocess_exec(
                 *self._words, stdin=asyncio.subprocess.DEVNULL
             )
-            code = await asyncio.wait_for(process.wait(), _COMMAND_S)
-        except (OSError, TimeoutError) as exc:
+        except OSError as exc:
             raise ConfigError(f"The command of --flush-device did not run: {exc}.") from exc
+        try:
+            code = await asyncio.wait_for(process.wait(), _COMMAND_S)
+        except TimeoutError as exc:
+            process.kill()
+            await process.wait()
+            raise ConfigError(
+                f"The command of --flush-device did not end within {_COMMAND_S:.0f} s."
+            ) from exc
         if code != 0:
             raise ConfigError(
                 f"The command of --flush-device ended with exit code {code}.",

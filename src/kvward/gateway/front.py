@@ -230,7 +230,7 @@ class Front:
         if level is None:
             raise _RefusedError(HTTPStatus.NOT_FOUND, "This route is not available here.")
         wide, boundary = self._policy.spans.system, None
-        if wide is not None and route.shape is CHAT:
+        if wide is not None and wide.width > level.width and route.shape is CHAT:
             found = await self._boundaries.find(body, tenant=principal.name, render=render)
             boundary = None if found is None else (wide, found)
         # In a thread: the keyring may be a database elsewhere.

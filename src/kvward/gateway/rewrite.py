@@ -121,6 +121,7 @@ def rewrite(
     except KeyringUnavailableError:
         # SECURITY: without the keyring nobody's scope is known, so the request gets one that no
         # other request has. It costs speed.
+        beside = {}
         scope_id = draw(SCOPE_ID_BYTES)
         token, pseudonym = issuer.detached_token(scope_id), encode_base64url(scope_id)
         scope = None
