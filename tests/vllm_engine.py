@@ -67,6 +67,7 @@ class FakeRequest:
         prompt_embeds: Any = None,
         prompt_is_token_ids: list[bool] | None = None,
         skip_reading: bool = False,
+        resumable: bool = False,
         max_tokens: int = 1,
     ) -> None:
         self.request_id = request_id
@@ -77,6 +78,7 @@ class FakeRequest:
         self.prompt_embeds = prompt_embeds
         self.prompt_is_token_ids = prompt_is_token_ids
         self.skip_reading_prefix_cache = skip_reading
+        self.resumable = resumable
         self.max_tokens = max_tokens
         self.num_computed_tokens = 0
         self.num_prompt_tokens = len(token_ids)

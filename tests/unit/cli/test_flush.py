@@ -62,10 +62,6 @@ def test_target_that_stays_away_ends_the_run(monkeypatch: pytest.MonkeyPatch) ->
         flush("true", Target(None))
 
 
-@pytest.mark.xfail(
-    reason="a command that takes too long is left running when the run ends; it may restart the "
-    "engine under whatever comes next"
-)
 def test_command_that_takes_too_long_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,10 +250,6 @@ def test_without_the_keyring_there_is_no_span() -> None:
     assert spans(send(owner_tags=True, issuer=issuer_that_answers(2)))
 
 
-@pytest.mark.xfail(
-    reason="when the keyring goes out between the request's scope and the wider one, the owner "
-    "tag of the first stays beside a token that it does not fit"
-)
 def test_keyring_that_goes_out_half_way_leaves_nothing_beside_the_token() -> None:
     value = send(owner_tags=True, issuer=issuer_that_answers(1))
     assert "kv_transfer_params" not in value

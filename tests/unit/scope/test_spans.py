@@ -71,7 +71,7 @@ JSON = st.recursive(
 ENDS = st.lists(st.integers(1, 2**31 - 1), min_size=1, max_size=8, unique=True).map(sorted)
 
 
-@given(ENDS, st.binary(min_size=32, max_size=32), st.integers(NOW, 2**62), st.binary(max_size=20))
+@given(ENDS, st.binary(min_size=32, max_size=32), st.integers(NOW, 2**53), st.binary(max_size=20))
 def test_what_was_written_is_read_again_through_json(
     ends: list[int], digest: bytes, expires: int, nonce: bytes
 ) -> None:
@@ -194,19 +194,10 @@ def test_any_json_in_one_place_of_a_list_is_refused(place: str, value: object) -
     assert spoiled == signed() or refused(spoiled)
 
 
-@pytest.mark.xfail(
-    raises=UnicodeEncodeError,
-    reason="the text of an inner token is encoded before it is checked; JSON may hold half a "
-    "surrogate pair, so an unauthenticated value raises something else than a refusal",
-)
 def test_half_a_surrogate_pair_is_refused_like_anything_else() -> None:
     value = json.loads(json.dumps(changed(lambda v: v["spans"][0].__setitem__(0, "\ud800"))))
     assert refused(value)
 
 
-@pytest.mark.xfail(
-    raises=ValueError,
-    reason="expires has no upper bound, and Python refuses to write integers of 4,300 digits",
-)
 def test_expiry_of_thousands_of_digits_is_refused_like_anything_else() -> None:
     assert refused(changed(lambda v: v.update(expires=10**5000)))

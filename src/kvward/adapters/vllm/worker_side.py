@@ -99,7 +99,7 @@ class WorkerSide:
         self._events = events
         self._load_s = load_s
         self._room = pending_bytes
-        fitting = pending_bytes // (2 * layout.block_bytes)
+        fitting = pending_bytes // layout.block_bytes
         self._saved_at_once = max(1, min(_BLOCKS_AT_ONCE, fitting))
         self._clock = monotonic_s
         self._lock = threading.Lock()

@@ -132,11 +132,6 @@ def test_check_before_keeping_sees_a_change_and_a_loss(folder: Path) -> None:
     assert not still()
 
 
-@pytest.mark.xfail(
-    raises=ValueError,
-    reason="a path with a zero byte is refused by the operating system's functions with "
-    "ValueError, which is not taken for unreadable and would end the scheduler's loop",
-)
 def test_path_with_a_zero_byte_is_not_known() -> None:
     known, _ = files()
     assert known.identify(request(Path("a\0b"))) is None

@@ -235,10 +235,6 @@ def test_model_whose_weights_lie_elsewhere_has_no_identity(model: Path) -> None:
         describe(model, streamed)
 
 
-@pytest.mark.xfail(
-    reason="an index of shards counts as weights: where they are streamed from elsewhere, vLLM's "
-    "folder holds their index, which all fine-tunings of one model have in common"
-)
 def test_index_of_weights_that_lie_elsewhere_is_no_identity(model: Path) -> None:
     (model / "model.safetensors").unlink()
     (model / "model.safetensors.index.json").write_text("{}")

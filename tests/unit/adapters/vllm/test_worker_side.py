@@ -258,10 +258,6 @@ def test_copies_beyond_the_bound_are_dropped_and_room_comes_back(world: World) -
         assert (world.collect().failed_block_ids == set()) is is_kept
 
 
-@pytest.mark.xfail(
-    reason="blocks are copied 64 at a time or not at all: where 64 blocks are more than "
-    "pending_bytes (4 MiB each by default, as those of a 70B model), a long prompt is never kept"
-)
 def test_prompt_larger_than_the_bound_is_kept_in_part(world: World) -> None:
     world.save(*range(4))
     world.settle()
@@ -269,11 +265,6 @@ def test_prompt_larger_than_the_bound_is_kept_in_part(world: World) -> None:
     assert not world.collect().failed_block_ids
 
 
-@pytest.mark.xfail(
-    raises=MemoryError,
-    reason="room is taken before the pages are copied and not given back when that fails; and the "
-    "error reaches the engine, though not keeping something must cost nothing but time",
-)
 def test_pages_that_cannot_be_copied_are_not_kept_and_room_comes_back(world: World) -> None:
     def gather(block_ids: Sequence[int]) -> memoryview:
         raise MemoryError
