@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,10 +59,14 @@ class BoundaryFinder:
 
     Args:
         events: Takes "gateway.boundary-unknown" when the engine did not render.
+        monotonic_s: Clock.
     """
 
-    def __init__(self, *, events: EventSink) -> None:
+    def __init__(
+        self, *, events: EventSink, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._events = events
+        self._clock = monotonic_s
         # SECURITY: every tenant has its own, so that the time of an answer does not tell one tenant
         # which system prompts others use, nor how many.
         self._known: dict[str, TTLCache[bytes, Boundary | None]] = {}
@@ -78,7 +83,7 @@ class BoundaryFinder:
         fields = {name: read_value(body, name) for name in _RENDERED_FIELDS if name in body}
         known = self._known.get(tenant)
         if known is None:
-            known = self._known[tenant] = TTLCache(_MAX_KNOWN, _KNOWN_S)
+            known = self._known[tenant] = TTLCache(_MAX_KNOWN, _KNOWN_S, timer=self._clock)
         key = _digest(leading, fields)
         if key in known:
             return known[key]

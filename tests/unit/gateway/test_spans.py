@@ -17,6 +17,7 @@ from kvward.gateway import spans as module
 from kvward.gateway.body import Body, parse_body
 from kvward.gateway.spans import Boundary, BoundaryFinder
 from kvward.scope.spans import digest_tokens
+from kvward.testing.clocks import ManualClock
 
 SYSTEM = {"role": "system", "content": "You are helpful."}
 USER = {"role": "user", "content": "hello"}
@@ -272,20 +273,19 @@ def test_one_tenants_system_messages_drive_out_nobody_elses(
     assert len(engine.bodies) == before
 
 
-@pytest.mark.xfail(
-    reason="a boundary is remembered without end: where a template prints the date, or the engine "
-    "comes back with another template, the old digest fits no prompt any more, and the tenant's "
-    "spans stay refused until 4,096 others have driven it out"
-)
-def test_boundary_is_found_again_when_the_template_has_changed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_boundary_is_found_again_when_the_template_has_changed() -> None:
+    clock = ManualClock()
+    finder = BoundaryFinder(events=EventCounter(), monotonic_s=clock)
     engine = Engine(lambda messages: "Monday" + characters(messages))
-    one = world.find(chat(SYSTEM, USER), engine)
+
+    def find() -> Boundary | None:
+        return asyncio.run(finder.find(chat(SYSTEM, USER), tenant="a", render=engine))
+
+    one = find()
     engine.template = lambda messages: "Tuesday" + characters(messages)
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0] + 10 * 24 * 3600)
-    assert world.find(chat(SYSTEM, USER), engine) != one
+    assert find() == one
+    clock.advance(301)
+    assert find() not in {one, None}
 
 
 # Which messages lead.
