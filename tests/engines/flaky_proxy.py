@@ -47,8 +47,14 @@ class FlakyProxy:
         traceback: TracebackType | None,
     ) -> None:
         self._loop.call_soon_threadsafe(self._server.close)
+        self._loop.call_soon_threadsafe(self._drop_all)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        pending = asyncio.all_tasks(self._loop)
+        for task in pending:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        self._loop.close()
 
     def become(self, mood: Mood) -> None:
         """Change the mood; whoever was connected in another one has to connect again."""
