@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvward.gateway import read_policy
+from kvward.gateway.setup import open_issuer
 from kvward.keeping import load_public_prefixes
 from kvward.scope import Scope, ScopeIssuer
 from kvward.scope.owner import OWNER_FIELD
@@ -65,11 +66,5 @@ class Minter:
 def open_minter(policy: Path) -> Iterator[Minter]:
     kept = read_policy(policy)
     prefixes = {p.name: p for p in load_public_prefixes(kept.settings, kept.folder)}
-    if kept.settings.keyring is None:
-        issuer = ScopeIssuer.from_root_key(
-            kept.load_root_key(), deployment=kept.settings.deployment
-        )
+    with open_issuer(kept) as issuer:
         yield Minter(issuer, prefixes)
-        return
-    with kept.keyring() as keyring:
-        yield Minter(kept.issuer(keyring), prefixes)

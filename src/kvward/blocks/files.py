@@ -41,6 +41,17 @@ def identify_file(file: Path | int) -> FileIdentity:
     )
 
 
+def newest_change_ns(folder: Path, names: Iterable[str]) -> int:
+    """Return when the last of a folder's files changed in any way, in Unix nanoseconds.
+
+    Args:
+        names: Paths relative to the folder, at least one.
+    Raises:
+        OSError: One cannot be asked.
+    """
+    return max(identify_file(folder / name)[-1] for name in names)
+
+
 def digest_named_files(files: Iterable[tuple[str, int, bytes]]) -> bytes:
     """Return 32 bytes over names, lengths and content of files.
 

@@ -30,9 +30,7 @@ from kvward.gateway.owned import RETURNED_HEADERS
 from kvward.gateway.policy import read_policy
 from kvward.gateway.setup import load_credential, open_issuer
 from kvward.gateway.spans import TOKENIZE_PATH
-from kvward.keeping import load_public_prefixes
-
-POLICY_VARIABLE = "KVWARD_POLICY"
+from kvward.keeping import POLICY_VARIABLE, load_public_prefixes
 
 _KEPT_OF_SCOPE = ("type", "asgi", "http_version", "scheme", "client", "server", "app", "state")
 _LOG = logging.getLogger("kvward.gateway")

@@ -3,6 +3,7 @@
 from kvward.keeping.opening import Kept, from_environment
 from kvward.keeping.public import PUBLIC_OWNER, RegisteredPrefix, load_public_prefixes
 from kvward.keeping.sections import (
+    POLICY_VARIABLE,
     KeptSettings,
     KeyringPolicy,
     Pkcs11Policy,
@@ -14,6 +15,7 @@ from kvward.keeping.sections import (
 )
 
 __all__ = [
+    "POLICY_VARIABLE",
     "PUBLIC_OWNER",
     "Kept",
     "KeptSettings",

@@ -13,6 +13,9 @@ import msgspec
 
 from kvward.errors import ConfigError
 
+POLICY_VARIABLE = "KVWARD_POLICY"
+"""Environment variable with the policy's path, for what runs inside an engine."""
+
 
 class Pkcs11Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A root key that never leaves a PKCS#11 token: a hardware module, or SoftHSM.

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvward.blocks.files import FileDigests, identify_file, list_files
+from kvward.blocks.files import FileDigests, list_files, newest_change_ns
 from kvward.blocks.manifest import AdapterIdentity
 from kvward.errors import KvwardError
 from kvward.events import EventSink
 
-_CTIME = 4
 _NANOSECONDS = 1_000_000_000
 
 
@@ -57,7 +56,7 @@ class AdapterFiles:
         try:
             names = list_files(request.folder)
             digest = self._digests.digest(request.folder, names)
-            newest = max(identify_file(request.folder / name)[_CTIME] for name in names)
+            newest = newest_change_ns(request.folder, names)
         except (KvwardError, OSError, ValueError):
             return self._unknown("unreadable")
         if not request.is_reloaded:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvward.adapters.vllm.naming import BlockScope, RequestNames
 from kvward.blocks.inputs import PromptInput, check_inputs
@@ -104,12 +104,13 @@ class Admissions:
         """Decide about one request."""
         nobody = BlockScope(scope=_draw_scope(), owner=None, num_blocks=None)
         checked = check_inputs(arrival.inputs, num_tokens=len(arrival.token_ids))
-        reason = _reason_not_to_cache(arrival) or checked.reason
+        unfit = _reason_not_to_cache(arrival)
+        reason = unfit or checked.reason
         if reason is not None:
             self._events.emit("vllm.uncacheable", reason=reason)
         scopes: list[BlockScope] = []
         reads_only: tuple[str, ...] = ()
-        if _reason_not_to_cache(arrival) is None and self._is_token(arrival.cache_salt):
+        if unfit is None and self._is_token(arrival.cache_salt):
             scopes, reads_only = self._scopes(arrival)
         if arrival.inputs and len(scopes) > 1:
             # A span is known by its tokens, which an image is not part of.
@@ -146,9 +147,11 @@ class Admissions:
             *self._spans(arrival, token=token, owner=owner),
         ]
         ordered: list[BlockScope] = []
+        end = 0
         for scope in wide:
-            if scope.num_blocks and scope.num_blocks > (_end(ordered) or 0):
+            if scope.num_blocks is not None and scope.num_blocks > end:
                 ordered.append(scope)
+                end = scope.num_blocks
         tokens = {prefix.token for prefix in public}
         reads_only = tuple(scope.scope for scope in ordered if scope.scope in tokens)
         return [*ordered, BlockScope(scope=token, owner=owner, num_blocks=None)], reads_only
@@ -250,19 +253,14 @@ def _reason_not_to_cache(arrival: Arrival) -> str | None:
 def _cut(scopes: Sequence[BlockScope], num_blocks: int) -> list[BlockScope]:
     """Leave all scopes together so many leading blocks."""
     return [
-        BlockScope(
-            scope=scope.scope,
-            owner=scope.owner,
+        replace(
+            scope,
             num_blocks=num_blocks
             if scope.num_blocks is None
             else min(scope.num_blocks, num_blocks),
         )
         for scope in scopes
     ]
-
-
-def _end(scopes: Sequence[BlockScope]) -> int | None:
-    return scopes[-1].num_blocks if scopes else None
 
 
 def _starts_with(token_ids: Sequence[int], prefix: Sequence[int]) -> bool:

@@ -22,12 +22,7 @@ from vllm.v1.request import Request
 
 from kvward.adapters.vllm.adapter_files import AdapterFiles
 from kvward.adapters.vllm.admission import Admissions
-from kvward.adapters.vllm.engine import (
-    EngineFacts,
-    check_engine,
-    describe_engine,
-    describe_layout,
-)
+from kvward.adapters.vllm.engine import check_engine, describe_engine, describe_layout
 from kvward.adapters.vllm.lookups import LookUps
 from kvward.adapters.vllm.runtime import Runtime
 from kvward.adapters.vllm.scheduler_side import SchedulerSide
@@ -73,7 +68,13 @@ class KvwardConnector(KVConnectorBase_V1):
         self._worker: WorkerSide | None = None
         self._results = LoadResults(request_ids=set(), failed_block_ids=set())
         if role == KVConnectorRole.SCHEDULER:
-            self._facts = self._describe(vllm_config, kv_cache_config)
+            self._started_unix_s = psutil.Process().create_time()
+            self._facts = describe_engine(
+                vllm_config,
+                kv_cache_config,
+                version=vllm.__version__,
+                started_unix_s=self._started_unix_s,
+            )
             _LOG.info("This engine's manifest is %s", self._facts.manifest_digest(None).hex())
             if self._runtime.store is not None:
                 self._look_ups = LookUps(
@@ -91,15 +92,6 @@ class KvwardConnector(KVConnectorBase_V1):
 
     # Beside the scheduler.
 
-    @staticmethod
-    def _describe(vllm_config: Any, kv_cache_config: Any) -> EngineFacts:
-        return describe_engine(
-            vllm_config,
-            kv_cache_config,
-            version=vllm.__version__,
-            started_unix_s=psutil.Process().create_time(),
-        )
-
     def _make_side(self, events: EventSink, look_ups: LookUps | None) -> SchedulerSide:
         admissions = Admissions(
             self._runtime.issuer.token_key,
@@ -114,7 +106,7 @@ class KvwardConnector(KVConnectorBase_V1):
                 self._facts.manifest_digest(adapter)
             ),
             adapters=AdapterFiles(
-                started_unix_s=psutil.Process().create_time(),
+                started_unix_s=self._started_unix_s,
                 are_immutable=self._settings.adapters_immutable,
                 events=events,
             ),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kvward.blocks.config import digest_config, digest_tokenizer
-from kvward.blocks.files import FileDigests, identify_file
+from kvward.blocks.files import FileDigests, newest_change_ns
 from kvward.blocks.layout import BlockLayout
 from kvward.blocks.manifest import (
     AdapterIdentity,
@@ -32,7 +32,6 @@ _TOKENIZER = ("token*", "*.model", "vocab*", "merges*", "special_tokens_map.json
               "chat_template*")  # fmt: skip
 _NOT_CONTENT = frozenset({"_name_or_path", "transformers_version"})
 _PREFIX = "torch."
-_CTIME = 4
 _NANOSECONDS = 1_000_000_000
 
 
@@ -90,7 +89,7 @@ def check_engine(config: Any, kv_cache: Any, *, version: str, untested_platform:
          "keys and values have different sizes", "Run this model without the connector."),
         (config.speculative_config is not None, "speculative decoding is on",
          "Take out --speculative-config: what a draft model caches is not covered."),
-        (cache.cache_dtype not in {"auto", *_kv_types(model)},
+        (cache.cache_dtype not in {"auto", _type_name(model.dtype)},
          f"the KV cache is quantised ({cache.cache_dtype})",
          "Take out --kv-cache-dtype: the scales of a quantised cache are not known to us."),
         (max(parallel.tensor_parallel_size, parallel.pipeline_parallel_size,
@@ -195,8 +194,7 @@ def _weights(model: Any, started_unix_s: float) -> WeightsIdentity:
             hint="An index of shards says nothing about what is in them: give a folder that holds "
             "them.",
         )
-    newest = max((identify_file(folder / name)[_CTIME] for name in names), default=0)
-    if newest >= started_unix_s * _NANOSECONDS:
+    if newest_change_ns(folder, names) >= started_unix_s * _NANOSECONDS:
         raise ConfigError(
             f"Weights in {folder} changed after the engine started.",
             hint="Nobody can tell which of them it has loaded: start it again.",
@@ -234,10 +232,6 @@ def _plain(value: object) -> Any:
 
 def _any(spec: Any, *names: str) -> bool:
     return any(getattr(spec, name, None) not in {None, False} for name in names)
-
-
-def _kv_types(model: Any) -> set[str]:
-    return {_type_name(model.dtype)}
 
 
 def _type_name(dtype: object) -> str:

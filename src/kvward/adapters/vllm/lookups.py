@@ -6,8 +6,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from kvward.events import EventSink
 from kvward.scope.owner import ScopeOwner
@@ -27,7 +27,6 @@ class LookUp:
 
     give_up_s: float
     found: list[bool] | None = None
-    future: Future[None] | None = field(default=None, repr=False)
 
 
 class LookUps:
@@ -79,7 +78,7 @@ class LookUps:
                 look_up.found = []
                 return look_up
             self._running[tenant] += 1
-        look_up.future = self._pool.submit(self._answer, look_up, tenant, questions)
+        self._pool.submit(self._answer, look_up, tenant, questions)
         return look_up
 
     def answer(self, look_up: LookUp) -> list[bool] | None:

@@ -52,14 +52,14 @@ class Runtime:
         self._stack.callback(self.events.close)
         self.store: SealedStore | None = None
         self.equal = Equivalences(read_as={})
-        self._cache_s = _REFRESH_S
+        cache_s = _REFRESH_S
         if kept.settings.keyring is None:
             self.issuer = ScopeIssuer.from_root_key(
                 kept.load_root_key(), deployment=kept.settings.deployment
             )
         else:
             keyring = self._stack.enter_context(kept.keyring())
-            self._cache_s = float(keyring.lifetimes.cache_s)
+            cache_s = float(keyring.lifetimes.cache_s)
             self.issuer = kept.issuer(keyring)
             if kept.settings.store is not None:
                 _refuse_memory(kept)
@@ -67,7 +67,7 @@ class Runtime:
                 self.store = self._open_store(kept, keyring, layout)
         prefixes = load_public_prefixes(kept.settings, kept.folder)
         self.public = PublicScopes(
-            prefixes, self.issuer, is_stored=self.store is not None, cache_s=self._cache_s
+            prefixes, self.issuer, is_stored=self.store is not None, cache_s=cache_s
         )
         if role == "scheduler" and prefixes:
             self.public.start()

@@ -33,7 +33,7 @@ class _Tracked:
     """What is known of a request between its arrival and its end.
 
     Attributes:
-        look_up: Of blocks `asked_from` on; None without a store.
+        look_up: Of all leading blocks that somebody owns; None where nothing is asked.
         num_kept: How many leading blocks need not be kept any more.
         ceiling: From this block on nothing is loaded; lowered when a load fails.
         is_unchanged: Whether the adapter's files still are what they were; None without doubt.
@@ -156,11 +156,7 @@ class SchedulerSide:
             owner = names.scope_of(number).owner
             if owner is None:
                 raise AssertionError("Only blocks that somebody owns are offered.")
-            blocks.append(
-                PlacedBlock(
-                    owner=owner, chain_hash=names.chain_hash(number), block_id=block_ids[number]
-                )
-            )
+            blocks.append(_place(names, number, owner, block_ids))
         tracked.num_kept = max(tracked.num_kept, end)
         tracked.loaded_tokens = end * self._block_tokens
         self._loads.append(LoadJob(request_id=request.request_id, blocks=tuple(blocks)))
@@ -264,14 +260,14 @@ class SchedulerSide:
         for number in range(first, full):
             scope = names.scope_of(number)
             if scope.owner is not None and scope.scope not in tracked.admission.reads_only:
-                saves.append(
-                    PlacedBlock(
-                        owner=scope.owner,
-                        chain_hash=names.chain_hash(number),
-                        block_id=block_ids[number],
-                    )
-                )
+                saves.append(_place(names, number, scope.owner, block_ids))
         return saves
+
+
+def _place(
+    names: RequestNames, number: int, owner: ScopeOwner, block_ids: Sequence[int]
+) -> PlacedBlock:
+    return PlacedBlock(owner=owner, chain_hash=names.chain_hash(number), block_id=block_ids[number])
 
 
 def _hasher(names: RequestNames) -> Callable[[Any], list[bytes]]:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kvward.errors import ConfigError
-
-POLICY_VARIABLE = "KVWARD_POLICY"
+from kvward.keeping import POLICY_VARIABLE
 
 
 class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,10 +12,10 @@ import pytest
 
 from keyrings import Clock, open_keyring
 from kvward.adapters.vllm.runtime import PublicScopes, Runtime
-from kvward.adapters.vllm.settings import POLICY_VARIABLE, make_settings
+from kvward.adapters.vllm.settings import make_settings
 from kvward.adapters.vllm.spool import EventSpool
 from kvward.errors import ConfigError, KeyringUnavailableError
-from kvward.keeping import RegisteredPrefix
+from kvward.keeping import POLICY_VARIABLE, RegisteredPrefix
 from kvward.scope import ScopeIssuer, verify_token
 from kvward.scope.keyring import rotate
 from two_tenants import LAYOUT
