@@ -82,7 +82,7 @@ def test_a_public_prefix_is_written_by_its_warm_up_alone(
     same_text = ask(server, prompt, minter.conversation("c", "y"))
     assert blocks(same_text) == 3
     assert same(same_text, before)
-    # Stored once: three blocks under one public scope, whoever asked.
+    # And something of all this was kept outside the engine.
     wait_for(lambda: read_counts(ward.events).get("vllm.batch-kept", 0) > 0)
 
 
