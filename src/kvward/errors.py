@@ -15,7 +15,8 @@ class KvwardError(Exception):
 
     Args:
         message: One sentence in the caller's words. Never holds a secret or a prompt.
-        hint: The next step that mends it, if one is known.
+        hint: The next step that mends it, if one is known. A traceback shows it as well: inside an
+            engine that is all that anybody gets to see.
     """
 
     code: ClassVar[str] = "kvward"
@@ -24,6 +25,8 @@ class KvwardError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"Next: {hint}")
 
     def __str__(self) -> str:
         return self.message

@@ -72,7 +72,8 @@ class VllmServer:
             PYTHON, "-m", "vllm.entrypoints.openai.api_server",
             "--model", str(self.model), "--served-model-name", MODEL_NAME, "--dtype", "float32",
             "--enforce-eager", "--enable-prompt-tokens-details", "--block-size", str(BLOCK_TOKENS),
-            "--max-num-batched-tokens", "4096", "--host", "127.0.0.1", "--port", str(self.port),
+            "--language-model-only", "--shutdown-timeout", "10", "--max-num-batched-tokens", "4096",
+            "--host", "127.0.0.1", "--port", str(self.port),
             *self.arguments,
         ]  # fmt: skip
         environment = os.environ | {

@@ -210,7 +210,7 @@ def test_unknown_route_never_reaches_the_engine(
 ) -> None:
     got, _, answer = gate.call({"prompt": "x"}, method=method, path=path)
     assert got == status
-    assert answer["error"]["message"] == "This route is not available here."
+    assert answer["error"]["message"] == "This route is not available here with a tenant's key."
     assert not gate.upstream.seen
 
 

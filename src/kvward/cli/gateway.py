@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kvward.cli.policy_check import command as check
 from kvward.cli.prefix import command as prefix
 from kvward.errors import ConfigError
 from kvward.gateway import generate_api_key, render_policy
@@ -41,7 +42,7 @@ def command() -> None:
     "--upstream",
     default="",
     metavar="URL",
-    help="http://HOST:PORT or unix:PATH; empty for the lab's own engine.",
+    help="http://HOST:PORT or unix:PATH; empty for the lab's own engine, or inside vLLM.",
 )
 @click.option("--deployment", default="local", show_default=True)
 @click.option(
@@ -86,6 +87,7 @@ def init(
     click.echo(f"Wrote {policy}. The keys above are not stored; keep them.", err=True)
 
 
+command.add_command(check)
 command.add_command(prefix)
 
 

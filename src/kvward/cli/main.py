@@ -35,6 +35,9 @@ COMMANDS = {
     "store": ("kvward.cli.store", "The store of sealed state: statistics, purge, sweep."),
 }
 
+_EXTRAS = {"audit": "audit", "canary-model": "lab", "demo": "demo", "lab": "demo", "serve": "demo"}
+"""What a command needs to be installed, where it is not the gateway."""
+
 
 class LazyGroup(click.Group):
     """A group that imports a command's module only when the command is called."""
@@ -58,7 +61,7 @@ class LazyGroup(click.Group):
                 raise
             raise click.ClickException(
                 f"`kvward {cmd_name}` needs the package {exc.name}, which is not installed.\n"
-                "Next: pip install 'kvward[demo]'"
+                f"Next: pip install 'kvward[{_EXTRAS.get(cmd_name, 'gateway')}]'"
             ) from exc
         assert isinstance(command, click.Command)  # noqa: S101 - a slip in the table above
         return command

@@ -52,7 +52,10 @@ def command(*, url: str, name: str, model: str, system: Path, key: str, out: Pat
     out.write_text(json.dumps(tokens) + "\n", encoding="utf-8")
     click.echo(f"[[public_prefixes]]\nname = {json.dumps(name)}")
     click.echo(f"token_ids_file = {json.dumps(out.name)}")
-    click.echo(f"{len(tokens)} tokens. Add these lines to the policy.", err=True)
+    click.echo(
+        f"{len(tokens)} tokens, shared in whole blocks. Add these lines to the policy.",
+        err=True,
+    )
 
 
 async def _find(url: str, model: str, text: str, key: str) -> list[int]:

@@ -7,6 +7,7 @@ from kvward.gateway.app import create_gateway
 from kvward.gateway.identity import generate_api_key
 from kvward.gateway.policy import Policy, TenantPolicy, make_policy, read_policy, render_policy
 from kvward.gateway.setup import load_credential, open_issuer
+from kvward.gateway.summary import summarise_policy
 
 __all__ = [
     "Policy",
@@ -18,4 +19,5 @@ __all__ = [
     "open_issuer",
     "read_policy",
     "render_policy",
+    "summarise_policy",
 ]

@@ -199,7 +199,8 @@ class Front:
     def _route(self, method: str, raw_path: bytes, principal: Principal) -> Route:
         route = find_route(method, raw_path, principal=principal, policy=self._policy)
         if isinstance(route, HTTPStatus):
-            raise _RefusedError(route, "This route is not available here.")
+            kind = "an operator's" if principal.is_operator else "a tenant's"
+            raise _RefusedError(route, f"This route is not available here with {kind} key.")
         if principal.is_operator:
             self._events.emit("gateway.operator", route=route.path)
         if route.kind is Kind.RELOAD and not self._policy.engine.allow_reload:

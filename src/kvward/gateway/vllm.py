@@ -30,10 +30,11 @@ from kvward.gateway.owned import RETURNED_HEADERS
 from kvward.gateway.policy import read_policy
 from kvward.gateway.setup import load_credential, open_issuer
 from kvward.gateway.spans import TOKENIZE_PATH
+from kvward.gateway.summary import summarise_policy
 from kvward.keeping import POLICY_VARIABLE, load_public_prefixes
 
 _KEPT_OF_SCOPE = ("type", "asgi", "http_version", "scheme", "client", "server", "app", "state")
-_LOG = logging.getLogger("kvward.gateway")
+_LOG = logging.getLogger("vllm.kvward.gateway")  # under vLLM's name, or its handlers do not see it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class WardMiddleware:
                 try:
                     opened = await self._open(asgi_scope)
                 except KvwardError as exc:
-                    _LOG.error("The ward cannot be opened: %s", exc)
+                    _LOG.error("The ward cannot be opened: %s", _say(exc))
                     await send_error(
                         send, HTTPStatus.SERVICE_UNAVAILABLE, "The gateway is not ready."
                     )
@@ -84,8 +85,7 @@ class WardMiddleware:
         try:
             await self._open(asgi_scope)
         except Exception as exc:  # noqa: BLE001 - whatever it is, no engine starts unguarded
-            said = f"{exc} {exc.hint or ''}" if isinstance(exc, KvwardError) else repr(exc)
-            message = f"The ward cannot be opened: {said.strip()}"
+            message = f"The ward cannot be opened: {_say(exc)}"
             _LOG.critical(message)
             await send({"type": "lifespan.startup.failed", "message": message})
             return
@@ -123,13 +123,16 @@ class WardMiddleware:
         credential = load_credential(kept.settings)
         issuer = self._stack.enter_context(open_issuer(kept))
         atexit.register(self._stack.close)
+        prefixes = load_public_prefixes(kept.settings, kept.folder)
         front = Front(
             kept.settings,
             issuer=issuer,
             events=self._events,
             inventory=inventory,
-            prefixes=load_public_prefixes(kept.settings, kept.folder),
+            prefixes=prefixes,
         )
+        summary = summarise_policy(kept.settings, prefixes)
+        _LOG.info("The ward is in force. %s", "; ".join(f"{n}: {v}" for n, v in summary))
         return _Opened(front=front, credential=credential)
 
     def _report(self, inventory: Inventory) -> None:
@@ -201,6 +204,12 @@ class WardMiddleware:
         inner = _rebuilt(asgi_scope, passed, credential)
         # An error inside goes on to the server, which breaks off what it had begun to send.
         await self._app(inner, receive_rewritten, send_filtered)
+
+
+def _say(error: Exception) -> str:
+    if not isinstance(error, KvwardError):
+        return repr(error)
+    return error.message if error.hint is None else f"{error.message} Next: {error.hint}"
 
 
 def _rebuilt(asgi_scope: Message, passed: Passed, credential: str | None) -> Message:

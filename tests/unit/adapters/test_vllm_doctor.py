@@ -225,6 +225,12 @@ CASES = [
     option("profiler", "--profiler-config.profiler torch", "--profiler-config.delay_iterations 1"),
     option("engine-network", "--data-parallel-address 10.0.0.1",
            "--data-parallel-address 127.0.0.1"),
+    # What would stop the engine's start.
+    Case("policy-not-named", transfer(), transfer(), UNKNOWN, quiet_env="KVWARD_POLICY=p"),
+    Case("policy-not-named", transfer(), f"KVWARD_POLICY=p vllm serve {transfer()}", UNKNOWN),
+    Case("policy-not-named", transfer(kv_connector_extra_config={"load_s": 2}),
+         transfer(kv_connector_extra_config={"policy": "p"}), UNKNOWN),
+    Case("policy-not-named", f"{QUIET} {WARD}", QUIET, UNKNOWN, behind_gateway=False),
     # What is not understood, or not read.
     option("settings-in-a-file", "--config c.yaml", "", UNKNOWN),
     option("settings-in-a-file", "--config=c.yaml", "", UNKNOWN),
@@ -263,12 +269,13 @@ def test_every_row_names_what_exists_and_fires_for_each_name(row: option_rules._
 
 @pytest.mark.parametrize("line", [RECOMMENDED, QUIET, RECOMMENDED.removeprefix("vllm serve ")])
 def test_recommended_command_line_has_no_finding(line: str) -> None:
-    assert findings(line) == []
-    assert findings(f"{line} {WARD}", behind_gateway=False) == []
+    env = "KVWARD_POLICY=gate/policy.toml"
+    assert findings(line, env=env) == []
+    assert findings(f"{line} {WARD}", env=env, behind_gateway=False) == []
     ordinary = (
         "--dtype float32 -tp 2 --max-model-len 4k --port 1 -O3 --enable-prompt-tokens-details"
     )
-    assert findings(f"{line} {ordinary} --block-size=128 --no-async-scheduling") == []
+    assert findings(f"{line} {ordinary} --block-size=128 --no-async-scheduling", env=env) == []
 
 
 @pytest.mark.parametrize("severity", list(Severity))

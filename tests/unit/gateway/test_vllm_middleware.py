@@ -336,8 +336,14 @@ async def live(
     return sent
 
 
-async def test_start_opens_the_ward_and_reaches_the_application(warded: Warded) -> None:
+async def test_start_opens_the_ward_and_reaches_the_application(
+    warded: Warded, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     sent = await live(warded.ward, warded.inner)
+    (said,) = [text for text in caplog.messages if "The ward is in force" in text]
+    assert "tenants: a, b" in said
+    assert "operators: o" in said
     assert [message["type"] for message in sent] == [
         "lifespan.startup.complete", "lifespan.shutdown.complete",
     ]  # fmt: skip

@@ -75,7 +75,15 @@ class KvwardConnector(KVConnectorBase_V1):
                 version=vllm.__version__,
                 started_unix_s=self._started_unix_s,
             )
-            _LOG.info("This engine's manifest is %s", self._facts.manifest_digest(None).hex())
+            _LOG.info(
+                "KvwardConnector is in force: the engine's own blocks are named by scope, %s. "
+                "Policy %s, public prefixes: %d. This engine's manifest is %s",
+                "and nothing is kept outside it" if self._runtime.store is None
+                else "and sealed ones are kept outside it",
+                self._settings.policy,
+                self._runtime.public.num_registered,
+                self._facts.manifest_digest(None).hex(),
+            )  # fmt: skip
             if self._runtime.store is not None:
                 self._look_ups = LookUps(
                     self._runtime.store,

@@ -75,7 +75,7 @@ def check_engine(config: Any, kv_cache: Any, *, version: str, untested_platform:
     device = str(config.device_config.device_type)
     for wrong, what, mend in [
         (transfer.kv_load_failure_policy != "recompute",
-         f"a block that does not open would {transfer.kv_load_failure_policy} its request",
+         f"kv_load_failure_policy is {transfer.kv_load_failure_policy}: lost blocks fail requests",
          'Set "kv_load_failure_policy": "recompute".'),
         (transfer.kv_role != "kv_both",
          f"kv_role is {transfer.kv_role!r}", 'Set "kv_role": "kv_both".'),

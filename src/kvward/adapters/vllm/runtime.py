@@ -105,6 +105,11 @@ class PublicScopes:
         self._end = threading.Event()
         self._now: tuple[float, tuple[PublicPrefix, ...]] = (0.0, ())
 
+    @property
+    def num_registered(self) -> int:
+        """Return how many prefixes the policy names."""
+        return len(self._prefixes)
+
     def current(self) -> tuple[PublicPrefix, ...]:
         """Return the prefixes; none when the keyring has not answered for too long."""
         until, prefixes = self._now

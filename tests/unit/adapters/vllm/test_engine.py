@@ -95,7 +95,10 @@ def test_other_version_is_refused(version: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (put("kv_transfer_config.kv_load_failure_policy", "fail"), "fail its request"),
+        (
+            put("kv_transfer_config.kv_load_failure_policy", "fail"),
+            "failure_policy is fail",
+        ),
         (put("kv_transfer_config.kv_role", "kv_producer"), "kv_role"),
         (another_kind, "of the kind"),
         (put("spec.sliding_window", 128), "window"),

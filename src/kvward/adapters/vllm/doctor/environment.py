@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kvward.adapters.vllm.doctor.names import ENVIRONMENT
 from kvward.errors import UsageError
+from kvward.keeping import POLICY_VARIABLE
 
 _NUMBERS = frozenset(
     {
@@ -74,11 +75,11 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def of_vllm(process: Mapping[str, str]) -> dict[str, str]:
-    """Return those variables of a process that vLLM reads."""
+    """Return those variables of a process that vLLM reads, or what of ours runs inside it."""
     return {
         name: value
         for name, value in process.items()
-        if name.startswith("VLLM_") or name == "PYTHONHASHSEED"
+        if name.startswith("VLLM_") or name in {"PYTHONHASHSEED", POLICY_VARIABLE}
     }
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kvward.adapters.vllm.doctor.finding import Finding
-from kvward.adapters.vllm.doctor.rules import connector, edge, engine, events, options, unclear
+from kvward.adapters.vllm.doctor.rules import (
+    connector,
+    edge,
+    engine,
+    events,
+    options,
+    policy,
+    unclear,
+)
 from kvward.adapters.vllm.doctor.setup import Setup
 
 __all__ = ["RULES"]
@@ -17,4 +25,5 @@ RULES: tuple[Callable[[Setup], Iterable[Finding]], ...] = (
     connector.find,
     events.find,
     options.find,
+    policy.find,
 )

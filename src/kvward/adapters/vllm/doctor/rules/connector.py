@@ -146,6 +146,11 @@ def _offload(setup: Setup, config: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
+def connectors(setup: Setup) -> Iterator[Mapping[str, Any]]:
+    """Give the settings of every connector that is named."""
+    yield from _parts(setup.command_line.objects.get("kv-transfer-config", {}))
+
+
 def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Give every connector: one, or those inside a MultiConnector."""
     waiting: list[Any] = [config]
@@ -211,8 +216,8 @@ def _failure_policy(config: Mapping[str, Any]) -> Iterator[Finding]:
         "load-failure-policy",
         Severity.WEAKENS,
         f"kv_load_failure_policy={policy}" if policy is not None else "no kv_load_failure_policy",
-        "A stored block that does not open ends the request with an error, so a caller can tell "
-        "what should look like a miss.",
+        "The connector refuses to start: a stored block that does not open would end the request "
+        "with an error, and a caller could tell what should look like a miss.",
         mend="Set kv_load_failure_policy to recompute in --kv-transfer-config.",
     )
 
