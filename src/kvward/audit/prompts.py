@@ -11,6 +11,7 @@ from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.words import WORDS
 from kvward.audit.plan import BLOCK_TOKENS
 from kvward.canonical import encode
+from kvward.errors import ConfigError
 
 
 def derive_random(seed: int, *labels: str | int) -> np.random.Generator:
@@ -73,3 +74,25 @@ def write_probe_prompt(seed: int, *, num_words: int, nonce: str) -> Prompt:
     recipe = f"probe:{num_words}:{nonce}"
     picks = derive_random(seed, recipe).integers(len(WORDS), size=num_words)
     return Prompt(words=tuple(WORDS[int(i)] for i in picks), recipe=recipe)
+
+
+def repeat_prompt(seed: int, session: Session, recipe: str) -> Prompt:
+    """Make the prompt of a session again, from the recipe in a history.
+
+    Raises:
+        ConfigError: It is not a recipe of the content phase.
+    """
+    kind, _, rest = recipe.partition(":")
+    *_, sizes = rest.partition(f"{session.tenant}/{session.conversation}:")
+    try:
+        numbers = [int(text) for text in sizes.split(":")]
+        match kind, numbers:
+            case "canary", [num_words, nonce]:
+                return write_canary_prompt(seed, session, num_words=num_words, nonce=nonce)
+            case "voice", [prefix_words, num_words, nonce]:
+                return write_voice_prompt(
+                    seed, session, prefix_words=prefix_words, num_words=num_words, nonce=nonce
+                )
+    except ValueError:
+        pass
+    raise ConfigError(f"{recipe!r} is not how a prompt of the content phase is made.")

@@ -27,16 +27,19 @@ def verdicts(
     return {(v.channel, v.scope): v for v in judged.verdicts}
 
 
+PAIRED = {Channel.METADATA, Channel.TIMING}
+
+
 def test_clean_history_has_nothing_but_bounds() -> None:
     found = verdicts(clean_history(PLAN))
-    assert len(found) == len(PLAN.cells) == 11
+    assert len(found) == len(PLAN.cells) == 12
     assert {v.outcome for v in found.values()} == {Outcome.NOT_OBSERVED}
     assert merge_verdicts(list(found.values())) is Outcome.NOT_OBSERVED
     for (channel, scope), verdict in found.items():
         assert verdict.events == 0
         assert not verdict.findings
         assert verdict.plan_digest == PLAN.digest
-        assert verdict.is_control is (channel is not Channel.CONTENT and scope is ProbeScope.S0)
+        assert verdict.is_control is (channel in PAIRED and scope is ProbeScope.S0)
         if not verdict.is_control:
             assert verdict.bound is not None
             assert 0 < verdict.bound < 0.3
@@ -68,10 +71,12 @@ def test_one_leak_is_named_with_reader_source_and_relation(into: str, scope: Pro
     source = next(s for s in audit_sessions(PLAN) if (s.tenant, s.conversation) == ("a", "c1"))
     found = verdicts(clean_history(PLAN, change=leak(source, into=into)))
     violated = [key for key, verdict in found.items() if verdict.outcome is Outcome.VIOLATED]
-    assert violated == [(Channel.CONTENT, scope)]
+    assert violated == [(Channel.CONTENT, scope), (Channel.DIFFERENTIAL, ProbeScope.S0)]
+    (off,) = found[Channel.DIFFERENTIAL, ProbeScope.S0].findings
     verdict = found[Channel.CONTENT, scope]
     (finding,) = verdict.findings
     assert (finding.reader, finding.source) == (into, "a/c1")
+    assert off.trial == finding.trial
     assert set(finding.words) == set(source.canary)
     assert verdict.events == 1
     assert "a/c1" in verdict.reason

@@ -71,6 +71,8 @@ def finding_text(finding: Finding) -> str:
     if finding.cached_tokens is not None:
         source = f" of {finding.source}" if finding.source else ""
         return f"{finding.reader} was told of {finding.cached_tokens} cached tokens{source}."
+    if finding.deviation_nats is not None:
+        return f"The answer to {finding.reader} is off by {finding.deviation_nats:.3g} nats."
     words = " ".join(finding.words)
     if finding.source is None:
         return f"The answer to {finding.reader} holds words of no single other session: {words}."
