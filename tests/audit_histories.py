@@ -60,7 +60,8 @@ def clean_history(plan: Plan, *, change: Change = lambda trial: trial) -> list[T
     trials: list[Trial] = []
 
     def add(trial: Trial) -> None:
-        changed = change(replace(trial, number=len(trials)))
+        number = len(trials)
+        changed = change(replace(trial, number=number, start_ns=10 * number, total_ns=5))
         if changed is not None:
             trials.append(changed)
 

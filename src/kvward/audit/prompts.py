@@ -76,23 +76,29 @@ def write_probe_prompt(seed: int, *, num_words: int, nonce: str) -> Prompt:
     return Prompt(words=tuple(WORDS[int(i)] for i in picks), recipe=recipe)
 
 
-def repeat_prompt(seed: int, session: Session, recipe: str) -> Prompt:
-    """Make the prompt of a session again, from the recipe in a history.
+def repeat_prompt(seed: int, recipe: str, *, session: Session | None) -> Prompt:
+    """Make a prompt again, from its recipe in a history.
 
+    Args:
+        session: Whose it is; None for a probe.
     Raises:
-        ConfigError: It is not a recipe of the content phase.
+        ConfigError: It is not a recipe of this session's prompts.
     """
     kind, _, rest = recipe.partition(":")
-    *_, sizes = rest.partition(f"{session.tenant}/{session.conversation}:")
     try:
-        numbers = [int(text) for text in sizes.split(":")]
-        match kind, numbers:
-            case "canary", [num_words, nonce]:
-                return write_canary_prompt(seed, session, num_words=num_words, nonce=nonce)
-            case "voice", [prefix_words, num_words, nonce]:
-                return write_voice_prompt(
-                    seed, session, prefix_words=prefix_words, num_words=num_words, nonce=nonce
-                )
+        if kind == "probe":
+            size, _, name = rest.partition(":")
+            return write_probe_prompt(seed, num_words=int(size), nonce=name)
+        if session is not None:
+            *_, sizes = rest.partition(f"{session.tenant}/{session.conversation}:")
+            numbers = [int(text) for text in sizes.split(":")]
+            match kind, numbers:
+                case "canary", [length, nonce]:
+                    return write_canary_prompt(seed, session, num_words=length, nonce=nonce)
+                case "voice", [prefix, length, nonce]:
+                    return write_voice_prompt(
+                        seed, session, prefix_words=prefix, num_words=length, nonce=nonce
+                    )
     except ValueError:
         pass
-    raise ConfigError(f"{recipe!r} is not how a prompt of the content phase is made.")
+    raise ConfigError(f"{recipe!r} is not how a prompt of this session is made.")

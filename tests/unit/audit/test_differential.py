@@ -13,7 +13,7 @@ from kvward.audit.canary.words import WORDS
 from kvward.audit.detectors.differential import choose_margin, read_deviation
 from kvward.audit.history import Arm, Trial
 from kvward.audit.judge import judge
-from kvward.audit.prompts import repeat_prompt
+from kvward.audit.prompts import repeat_prompt, write_probe_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.verdict import Verdict
 from kvward.errors import ConfigError
@@ -82,13 +82,15 @@ def test_prompts_are_made_again_from_their_recipes() -> None:
             for s in audit_sessions(PLAN)
             if (s.tenant, s.conversation) == (trial.tenant, trial.conversation)
         )
-        prompt = repeat_prompt(PLAN.seed, session, trial.prompt)
+        prompt = repeat_prompt(PLAN.seed, trial.prompt, session=session)
         assert prompt.recipe == trial.prompt
         assert len(prompt.words) == trial.prompt_words
         assert tuple(sorted(prompt.own_words)) == trial.own_words
-    for recipe in ("", "canary:x/y:1:2", "probe:12:n", "canary:a/c1:1:2:3", "voice:a/c1:1:x:3"):
+    for recipe in ("", "canary:x/y:1:2", "probe:x:n", "canary:a/c1:1:2:3", "voice:a/c1:1:x:3"):
         with pytest.raises(ConfigError):
-            repeat_prompt(PLAN.seed, session, recipe)
+            repeat_prompt(PLAN.seed, recipe, session=session)
+    probe = write_probe_prompt(PLAN.seed, num_words=70, nonce="n:S3:4:1")
+    assert repeat_prompt(PLAN.seed, probe.recipe, session=None) == probe
 
 
 def test_one_answer_from_another_context_is_seen_and_a_wrong_share_is_enough() -> None:
@@ -103,7 +105,7 @@ def test_one_answer_from_another_context_is_seen_and_a_wrong_share_is_enough() -
             for s in audit_sessions(PLAN)
             if (s.tenant, s.conversation) == (trial.tenant, trial.conversation)
         )
-        words = list(repeat_prompt(PLAN.seed, session, trial.prompt).words)
+        words = list(repeat_prompt(PLAN.seed, trial.prompt, session=session).words)
         words[16:32] = words[48:64]  # an own block in the place of another: no foreign word
         return replace(trial, top_logprobs=(answer(tuple(words)),))
 

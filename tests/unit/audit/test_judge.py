@@ -96,6 +96,35 @@ def test_foreign_words_of_no_session_are_corruption_and_no_leak_is_blamed_on_any
     assert found[Channel.CONTENT, ProbeScope.S3].outcome is Outcome.INCONCLUSIVE
 
 
+def test_reuse_under_load_that_no_own_request_explains_is_a_violation() -> None:
+    seen: set[tuple[str, str]] = set()
+
+    def explained(trial: Trial) -> Trial:
+        """Report the read prefix from the second time on that a session sends it."""
+        if trial.arm is not Arm.READ:
+            return trial
+        again = (trial.tenant, trial.conversation) in seen
+        seen.add((trial.tenant, trial.conversation))
+        return replace(trial, cached_tokens=144) if again else trial
+
+    found = verdicts(clean_history(PLAN, change=explained))
+    assert found[Channel.METADATA, ProbeScope.S3].outcome is Outcome.NOT_OBSERVED
+    assert found[Channel.METADATA, ProbeScope.S2].outcome is Outcome.NOT_OBSERVED
+    seen.clear()
+
+    def too_early(trial: Trial) -> Trial:
+        first = trial.arm is Arm.READ and (trial.tenant, trial.conversation) not in seen
+        trial = explained(trial)
+        return replace(trial, cached_tokens=144) if first and len(seen) == 2 else trial
+
+    found = verdicts(clean_history(PLAN, change=too_early))
+    violated = [key for key, verdict in found.items() if verdict.outcome is Outcome.VIOLATED]
+    assert violated == [(Channel.METADATA, ProbeScope.S3)]
+    verdict = found[Channel.METADATA, ProbeScope.S3]
+    assert [finding.cached_tokens for finding in verdict.findings] == [144]
+    assert "had ever sent" in verdict.reason
+
+
 @pytest.mark.parametrize("scope", [ProbeScope.S2, ProbeScope.S3, ProbeScope.S5])
 def test_reuse_reported_across_a_boundary_is_a_violation(scope: ProbeScope) -> None:
     def change(trial: Trial) -> Trial:

@@ -19,12 +19,14 @@ def judge_metadata(
     *,
     control: MetadataReading | None,
     findings: tuple[Finding, ...],
+    excess: tuple[Finding, ...] = (),
 ) -> Verdict:
     """Decide a metadata cell.
 
     Args:
         control: The positive control's reading; None when this cell is the control itself.
-        findings: Facts about every trial that must not report reuse and did.
+        findings: Facts about every probe that must not report reuse and did.
+        excess: The same about any answer that was told of more reuse than its own scopes explain.
     """
     is_control = control is None
     own = reading if control is None else control
@@ -42,9 +44,17 @@ def judge_metadata(
     num_counted = reading.num_read - reading.num_primed if is_control else reading.num_primed
     visible = upper_rate(min(events, num_counted), num_counted, confidence=stamp.confidence)
     bound = bound_with_sensitivity(visible, sensitivity)
+    probed = {finding.trial for finding in findings}
+    others = tuple(finding for finding in excess if finding.trial not in probed)
     if findings:
         outcome = Outcome.VIOLATED
         reason = f"{events} of {reading.num_read} probes reported reuse of state not theirs."
+    elif others:
+        outcome = Outcome.VIOLATED
+        reason = (
+            f"No probe, but {len(others)} other answers reported more reuse than their own "
+            "scope had ever sent."
+        )
     elif (trouble := trials.trouble) is not None:
         outcome, reason = Outcome.INCONCLUSIVE, trouble
     elif reading.num_read == 0 or own.num_read == 0:
@@ -75,10 +85,10 @@ def judge_metadata(
         is_control=is_control,
         outcome=outcome,
         reason=reason,
-        events=events,
+        events=events + len(others),
         bound=bound if bound < 1 else None,
         bound_kind="rate per probe",
         sensitivity=sensitivity,
         controls=(positive,),
-        findings=findings,
+        findings=(*findings, *others),
     )

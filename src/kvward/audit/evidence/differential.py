@@ -19,7 +19,7 @@ from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import BLOCK_TOKENS, Plan
-from kvward.audit.prompts import derive_random, repeat_prompt
+from kvward.audit.prompts import derive_random, repeat_prompt, write_canary_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.verdict import Control, Finding
 from kvward.terms import ProbeScope
@@ -46,7 +46,7 @@ def differential_evidence(
         deviation = read_deviation(
             trial.top_logprobs,
             trial.text,
-            prompt=repeat_prompt(plan.seed, session, trial.prompt).words,
+            prompt=repeat_prompt(plan.seed, trial.prompt, session=session).words,
             reference=reference,
         )
         if trial.arm is Arm.CONTROL_WRITE:
@@ -92,10 +92,8 @@ def _simulate(
         voice = sessions[one].voice
         own = [voice[int(i)] for i in random.integers(len(voice), size=length)]
         start = BLOCK_TOKENS * int(random.integers(length // BLOCK_TOKENS))
-        theirs = repeat_prompt(
-            plan.seed,
-            sessions[other],
-            f"canary:{sessions[other].tenant}/{sessions[other].conversation}:{length}:{number}",
+        theirs = write_canary_prompt(
+            plan.seed, sessions[other], num_words=length, nonce=number
         ).words
         mixed = [*own[:start], *theirs[start : start + BLOCK_TOKENS], *own[start + BLOCK_TOKENS :]]
         answer = sorted(reference.logprobs(mixed).items(), key=lambda item: -item[1])[:_TOP]
