@@ -15,7 +15,7 @@ from kvward.audit.detectors.metadata import read_counts
 from kvward.audit.detectors.timing import TimingReading, read_times
 from kvward.audit.evidence.content import content_evidence
 from kvward.audit.evidence.differential import differential_evidence
-from kvward.audit.evidence.excess import excess_findings
+from kvward.audit.evidence.odd import odd_findings
 from kvward.audit.evidence.pairs import (
     counted_probes,
     metadata_findings,
@@ -57,7 +57,7 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
         for scope in plan.pair_scopes
     }
     counts = {scope: read_counts(counted_probes(trials, scope)) for scope in plan.pair_scopes}
-    excess = excess_findings(plan, trials) if plan.pair_scopes else {}
+    odd = odd_findings(plan, trials) if plan.pair_scopes else {}
     content = content_evidence(plan, trials, timing) if plan.has_content else {}
     verdicts = []
     for cell in plan.cells:
@@ -80,7 +80,7 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
                         stamp,
                         control=None if is_control else counts[ProbeScope.S0],
                         findings=metadata_findings(trials, cell.scope, counts[cell.scope]),
-                        excess=excess.get(cell.scope, ()),
+                        odd=odd.get(cell.scope, ()),
                     )
                 )
             case Channel.TIMING:

@@ -122,7 +122,43 @@ def test_reuse_under_load_that_no_own_request_explains_is_a_violation() -> None:
     assert violated == [(Channel.METADATA, ProbeScope.S3)]
     verdict = found[Channel.METADATA, ProbeScope.S3]
     assert [finding.cached_tokens for finding in verdict.findings] == [144]
-    assert "had ever sent" in verdict.reason
+    assert "had sent no such beginning" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("reader", "scope"), [("b", ProbeScope.S3), ("a", ProbeScope.S2)], ids=["b", "a"]
+)
+def test_an_answer_with_the_id_of_another_is_a_violation(reader: str, scope: ProbeScope) -> None:
+    def change(trial: Trial) -> Trial:
+        trial = replace(trial, response_ids=(f"r{trial.number}",))
+        if trial.arm is Arm.CONTROL_WRITE and trial.number == 0:
+            return replace(trial, response_ids=("stolen",))
+        is_reader = trial.tenant == reader and trial.conversation == "c2"
+        if is_reader and trial.arm is Arm.READ and not done:
+            done.append(trial.number)
+            return replace(trial, response_ids=(f"r{trial.number}", "stolen"))
+        return trial
+
+    done: list[int] = []
+    found = verdicts(clean_history(PLAN, change=change))
+    violated = [key for key, verdict in found.items() if verdict.outcome is Outcome.VIOLATED]
+    assert violated == [(Channel.METADATA, scope)]
+    (finding,) = found[Channel.METADATA, scope].findings
+    assert (finding.trial, finding.source) == (done[0], "a/c1")
+
+
+def test_a_prompt_that_counts_another_number_of_tokens_is_a_violation() -> None:
+    def change(trial: Trial) -> Trial:
+        if trial.arm is Arm.TWIN and not done:
+            done.append(trial.number)
+            return replace(trial, prompt_tokens=trial.prompt_words + 16)
+        return trial
+
+    done: list[int] = []
+    found = verdicts(clean_history(PLAN, change=change))
+    violated = [key for key, verdict in found.items() if verdict.outcome is Outcome.VIOLATED]
+    assert violated == [(Channel.METADATA, ProbeScope.S0)]
+    assert "+16 prompt tokens" in found[Channel.METADATA, ProbeScope.S0].reason
 
 
 @pytest.mark.parametrize("scope", [ProbeScope.S2, ProbeScope.S3, ProbeScope.S5])

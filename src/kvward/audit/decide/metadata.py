@@ -19,14 +19,15 @@ def judge_metadata(
     *,
     control: MetadataReading | None,
     findings: tuple[Finding, ...],
-    excess: tuple[Finding, ...] = (),
+    odd: tuple[Finding, ...] = (),
 ) -> Verdict:
     """Decide a metadata cell.
 
     Args:
         control: The positive control's reading; None when this cell is the control itself.
         findings: Facts about every probe that must not report reuse and did.
-        excess: The same about any answer that was told of more reuse than its own scopes explain.
+        odd: The same about any other answer: told of more reuse than its own scopes explain, or
+            not its request's own.
     """
     is_control = control is None
     own = reading if control is None else control
@@ -45,16 +46,13 @@ def judge_metadata(
     visible = upper_rate(min(events, num_counted), num_counted, confidence=stamp.confidence)
     bound = bound_with_sensitivity(visible, sensitivity)
     probed = {finding.trial for finding in findings}
-    others = tuple(finding for finding in excess if finding.trial not in probed)
+    others = tuple(finding for finding in odd if finding.trial not in probed)
     if findings:
         outcome = Outcome.VIOLATED
         reason = f"{events} of {reading.num_read} probes reported reuse of state not theirs."
     elif others:
         outcome = Outcome.VIOLATED
-        reason = (
-            f"No probe, but {len(others)} other answers reported more reuse than their own "
-            "scope had ever sent."
-        )
+        reason = f"No probe, but {len(others)} other answers; the first: {others[0].note}."
     elif (trouble := trials.trouble) is not None:
         outcome, reason = Outcome.INCONCLUSIVE, trouble
     elif reading.num_read == 0 or own.num_read == 0:

@@ -53,6 +53,7 @@ def excess_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tup
                 trial=trial.number,
                 reader=f"{trial.tenant}/{trial.conversation}",
                 cached_tokens=excess.cached_tokens,
+                note="its own scope had sent no such beginning",
             )
         )
     return {scope: tuple(findings) for scope, findings in found.items()}

@@ -68,8 +68,12 @@ def outcome_text(verdict: Verdict) -> str:
 
 def finding_text(finding: Finding) -> str:
     """Return one finding as a sentence."""
+    if finding.cached_tokens is None and finding.note is not None:
+        source = f", of {finding.source}" if finding.source else ""
+        return f"The answer to {finding.reader}: {finding.note}{source}."
     if finding.cached_tokens is not None:
         source = f" of {finding.source}" if finding.source else ""
+        source += f"; {finding.note}" if finding.note else ""
         return f"{finding.reader} was told of {finding.cached_tokens} cached tokens{source}."
     if finding.deviation_nats is not None:
         return f"The answer to {finding.reader} is off by {finding.deviation_nats:.3g} nats."
