@@ -23,7 +23,9 @@ from kvward.scope.owner import ScopeOwner
 from kvward.store import SealedStore
 
 _IDLE_WAIT_S = 0.002
-_BLOCKS_AT_ONCE = 64
+# Pieces of this size are moved, sealed and opened at once: small enough that allocators give the
+# same memory again instead of fresh pages, which cost more than the cipher does.
+_PIECE_BYTES = 8 << 20
 
 
 class EnginePages(Protocol):
@@ -99,8 +101,7 @@ class WorkerSide:
         self._events = events
         self._load_s = load_s
         self._room = pending_bytes
-        fitting = pending_bytes // layout.block_bytes
-        self._saved_at_once = max(1, min(_BLOCKS_AT_ONCE, fitting))
+        self._piece_blocks = max(1, min(_PIECE_BYTES, pending_bytes) // layout.block_bytes)
         self._clock = monotonic_s
         self._lock = threading.Lock()
         self._loading: list[_Loading] = []
@@ -111,8 +112,8 @@ class WorkerSide:
         """Begin what is to be loaded."""
         for job in plan.loads:
             runs = [
-                job.blocks[start : start + _BLOCKS_AT_ONCE]
-                for start in range(0, len(job.blocks), _BLOCKS_AT_ONCE)
+                job.blocks[start : start + self._piece_blocks]
+                for start in range(0, len(job.blocks), self._piece_blocks)
             ]
             self._loading.append(
                 _Loading(
@@ -124,8 +125,8 @@ class WorkerSide:
 
     def save(self, plan: StepPlan) -> None:
         """Copy what this step has filled, and have it kept."""
-        for start in range(0, len(plan.saves), self._saved_at_once):
-            blocks = plan.saves[start : start + self._saved_at_once]
+        for start in range(0, len(plan.saves), self._piece_blocks):
+            blocks = plan.saves[start : start + self._piece_blocks]
             num_bytes = len(blocks) * self._layout.block_bytes
             with self._lock:
                 has_room = self._room >= num_bytes

@@ -301,3 +301,23 @@ def test_end_keeps_what_waits_and_takes_back_loads(world: World) -> None:
     while len(ended) < 3 and time.monotonic() < end:
         ended |= world.worker.collect(IDLE).request_ids
     assert ended == {"0", "1", "2"}
+
+
+def test_a_long_load_comes_in_pieces_and_ends_once(world: World) -> None:
+    for start in (0, 3, 6):
+        world.save(*range(start, min(start + 3, 8)))
+        world.settle()
+    world.load(*range(8))
+    assert world.collect() == LoadResults(request_ids={"r"}, failed_block_ids=set())
+    assert world.pages.pages[8:16] == [content(number) for number in range(8)]
+    assert len(world.store.staging) == 3
+    assert world.events.counts()["vllm.load-placed"] == 3
+
+
+def test_nothing_behind_a_piece_that_did_not_open_reaches_a_page(world: World) -> None:
+    for start in (0, 3, 6):
+        world.save(*(number for number in range(start, min(start + 3, 8)) if number != 4))
+        world.settle()
+    world.load(*range(8))
+    assert world.collect() == LoadResults(request_ids={"r"}, failed_block_ids=set(range(12, 16)))
+    assert world.pages.pages[8:16] == [content(number) for number in range(4)] + [EMPTY] * 4
