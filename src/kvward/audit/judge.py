@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 
 from kvward.audit.canary.codebook import Codebook, Session
@@ -36,11 +36,17 @@ _PROBE_ARMS = (Arm.PROBE_PRIMED, Arm.PROBE_UNPRIMED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """All verdicts of a run, and the readings that plots are made of."""
+    """All verdicts of a run, and the readings that plots are made of.
+
+    Attributes:
+        dropped_pairs: Pairs whose times are not compared, because one probe was refused for now
+            and sent again after the other had been answered.
+    """
 
     verdicts: tuple[Verdict, ...]
     timing: dict[ProbeScope, TimingReading]
     pairs: dict[ProbeScope, tuple[TimedPair, ...]]
+    dropped_pairs: dict[ProbeScope, int] = field(default_factory=dict)
 
 
 def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgement:
@@ -91,18 +97,20 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
                         control=None if is_control else timing[ProbeScope.S0],
                     )
                 )
-    return Judgement(verdicts=tuple(verdicts), timing=timing, pairs=pairs)
+    dropped = {scope: len(_torn_pairs(trials, scope)) for scope in plan.pair_scopes}
+    return Judgement(verdicts=tuple(verdicts), timing=timing, pairs=pairs, dropped_pairs=dropped)
 
 
 def _timed_pairs(trials: Sequence[Trial], scope: ProbeScope) -> tuple[TimedPair, ...]:
     """Return the complete pairs of a scope in the order in which they were run."""
+    torn = _torn_pairs(trials, scope)
     by_pair: dict[int, dict[Arm, Trial]] = {}
     for trial in trials:
         if trial.scope is scope and trial.arm in _PROBE_ARMS and trial.pair is not None:
             by_pair.setdefault(trial.pair, {})[trial.arm] = trial
     pairs = []
-    for _, arms in sorted(by_pair.items()):
-        if len(arms) < len(_PROBE_ARMS):
+    for number, arms in sorted(by_pair.items()):
+        if len(arms) < len(_PROBE_ARMS) or number in torn:
             continue
         primed, unprimed = (arms[arm] for arm in _PROBE_ARMS)
         if primed.ttft_ns is None or unprimed.ttft_ns is None or primed.coin is None:
@@ -111,6 +119,22 @@ def _timed_pairs(trials: Sequence[Trial], scope: ProbeScope) -> tuple[TimedPair,
         first, second = times if primed.coin == 1 else times[::-1]
         pairs.append(TimedPair(first_ns=first, second_ns=second, coin=primed.coin))
     return tuple(pairs)
+
+
+def _torn_pairs(trials: Sequence[Trial], scope: ProbeScope) -> frozenset[int]:
+    """Return the pairs whose second probe had to wait after the first one was answered.
+
+    The wait came between the two probes of a pair, so their times are no longer exchangeable.
+    What was counted stands: a hit is a hit, however long it took to ask.
+    """
+    return frozenset(
+        trial.pair
+        for trial in trials
+        if trial.scope is scope
+        and trial.pair is not None
+        and trial.first is False
+        and trial.num_retries
+    )
 
 
 def _counted_probes(trials: Sequence[Trial], scope: ProbeScope) -> list[CountedProbe]:
@@ -161,6 +185,7 @@ def _metadata_findings(
                     reader=f"{trial.tenant}/{trial.conversation}",
                     source=None if writer is None else f"{writer.tenant}/{writer.conversation}",
                     cached_tokens=trial.cached_tokens,
+                    replica=trial.replica,
                 )
             )
     return tuple(findings)
@@ -242,7 +267,8 @@ def _explain(
     named = attribute(foreign, sessions, num_comparisons=comparisons)
     if not named:
         words = tuple(sorted(foreign))
-        return [(ProbeScope.S0, Finding(trial=trial.number, reader=name, words=words))]
+        nobodys = Finding(trial=trial.number, reader=name, words=words, replica=trial.replica)
+        return [(ProbeScope.S0, nobodys)]
     return [
         (
             relation(reader, found.session),
@@ -252,6 +278,7 @@ def _explain(
                 source=f"{found.session.tenant}/{found.session.conversation}",
                 words=found.words,
                 probability=found.probability,
+                replica=trial.replica,
             ),
         )
         for found in named

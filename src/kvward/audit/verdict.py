@@ -20,6 +20,7 @@ class Finding:
         words: Code words seen. Our own words only, never a target's text.
         cached_tokens: For metadata.
         probability: That chance alone shows as much, for content.
+        replica: Which of the target's addresses the reader asked; None where there is one.
     """
 
     trial: int
@@ -28,6 +29,7 @@ class Finding:
     words: tuple[str, ...] = ()
     cached_tokens: int | None = None
     probability: float | None = None
+    replica: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
