@@ -85,12 +85,14 @@ class Answer:
             self.ttft_ns = time.perf_counter_ns() - self.start_ns
 
     def add_text(self, text: object) -> None:
-        """Append text; what is no text is nothing.
+        """Append text; None is none.
 
         Raises:
-            WireError: The text has grown out of all proportion.
+            WireError: It is no text, or has grown out of all proportion.
         """
-        if isinstance(text, str) and text:
+        if text is not None and not isinstance(text, str):
+            raise WireError("a part of the answer is not what the protocol says")
+        if text:
             self._text_characters += len(text)
             if self._text_characters > _MAX_TEXT_CHARACTERS:
                 raise WireError(f"the answer has more than {_MAX_TEXT_CHARACTERS} characters")

@@ -181,7 +181,7 @@ _LAB = Preset(
         for route in (Route.COMPLETIONS, Route.CHAT)
     },
     tokens_per_word=1.0,
-    facts=(Fact(source="kvward.lab.server", seen="this version"),),
+    facts=(Fact(source="the lab itself, tested for real", seen="this version"),),
 )
 _VLLM = Preset(
     name="vllm",

@@ -165,11 +165,9 @@ class Responses:
 
     def read_event(self, value: dict[str, Any], answer: Answer) -> None:
         """Read a typed event."""
-        kind = value.get("type")
-        if not isinstance(kind, str):
-            raise WireError("an event has no type")
+        kind = _kind(value)
         if kind == "error":
-            answer.error = to_name(value.get("message")) or read_error(value) or "error"
+            answer.error = read_error(value) or to_name(value.get("message")) or "error"
             return
         answer.error = read_error(value) or answer.error
         if kind.endswith(".delta"):
@@ -240,9 +238,7 @@ class Messages:
 
     def read_event(self, value: dict[str, Any], answer: Answer) -> None:
         """Read a typed event."""
-        kind = value.get("type")
-        if not isinstance(kind, str):
-            raise WireError("an event has no type")
+        kind = _kind(value)
         answer.error = read_error(value) or answer.error
         delta = value.get("delta")
         match kind:
@@ -321,6 +317,18 @@ class OllamaNative:
     def read_body(self, value: dict[str, Any], answer: Answer) -> None:
         """Read a whole answer, which has the shape of a last line."""
         self.read_event(value, answer)
+        if answer.error is None and not answer.finished:
+            raise WireError("the answer does not say that it is done")
+
+
+def _kind(value: dict[str, Any]) -> str:
+    """Return the type of an event; that of an error that came without one is "error"."""
+    kind = value.get("type")
+    if isinstance(kind, str):
+        return kind
+    if read_error(value) is None:
+        raise WireError("an event has no type")
+    return "error"
 
 
 def _streaming(stream: bool) -> dict[str, Any]:
