@@ -22,6 +22,7 @@ from kvward.audit.target.preset import KeyHeader, Preset, RoutePreset
 from kvward.audit.target.reader import ReplyReader
 from kvward.audit.target.scrub import Scrubber
 from kvward.audit.target.wire import (
+    Framing,
     WireError,
     iter_parts,
     parse_unverified_object,
@@ -238,7 +239,7 @@ class Target:
         raise AssertionError("the last attempt returns")
 
     async def _attempt(self, call: Call, route: RoutePreset) -> _Attempt:
-        body = msgspec.json.encode(self._body(call, route))
+        asked = msgspec.json.encode(self._body(call, route))
         headers = self._headers(call)
         stream = self._stream if route.streams is None else route.streams
         reading = ReplyReader(
@@ -255,7 +256,7 @@ class Target:
                 self._open_session.request(
                     route.method,
                     self.urls[call.replica] + route.path,
-                    data=body,
+                    data=asked,
                     headers=headers,
                     allow_redirects=False,
                 ) as response,
@@ -267,6 +268,10 @@ class Target:
                         response.headers.get("retry-after"), now=datetime.now(UTC)
                     )
                     reading.error = await _refusal(response)
+                elif stream and _is_whole(response, route):
+                    reading.take_whole(await read_whole(response.content.iter_any()))
+                    unasked = "answered without a stream; try --no-stream"
+                    reading.error = reading.error or unasked
                 elif stream:
                     await _read_stream(response, reading, route)
                 else:
@@ -399,6 +404,11 @@ async def _read_stream(
             return
     if not reading.finished:
         reading.error = "stream ended early"
+
+
+def _is_whole(response: aiohttp.ClientResponse, route: RoutePreset) -> bool:
+    """Tell whether a server that was asked for events has sent one JSON document."""
+    return route.shape.framing is Framing.EVENTS and response.content_type == "application/json"
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> str:
