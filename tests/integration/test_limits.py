@@ -167,7 +167,7 @@ def test_plan_beyond_its_limits_is_refused_with_what_would_fit() -> None:
         check_budget(plan, lab, Limits(max_requests=smoke.requests))
     assert caught.value.hint == "--tier smoke fits."
     with pytest.raises(BudgetExceededError) as caught:
-        check_budget(plan, lab, Limits(max_requests=smoke.requests - 700))
+        check_budget(plan, lab, Limits(max_requests=smoke.requests - 800))
     assert caught.value.hint == "--tier smoke --channel metadata --channel timing fits."
     with pytest.raises(BudgetExceededError, match=r"up to .* tokens") as caught:
         check_budget(plan, lab, Limits(max_tokens_total=1_000))

@@ -90,6 +90,12 @@ class Target:
         self.urls = tuple(one.rstrip("/").removesuffix("/v1") for one in given)
         if not self.urls or len(set(self.urls)) < len(self.urls):
             raise ConfigError("A target has at least one address, and each of them once.")
+        for tenant, key in keys.items():
+            if not key.isascii() or not key.isprintable() or key != key.strip():
+                raise ConfigError(
+                    f"The key of tenant {tenant} has characters that no header carries.",
+                    hint="Check the variable for a line end or a space.",
+                )
         self._keys = dict(keys)
         self._scrub = Scrubber(self._keys.values())
         self._model = model

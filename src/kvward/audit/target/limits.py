@@ -22,6 +22,7 @@ from kvward.errors import BudgetExceededError, ConfigError
 _MILLION = 1_000_000
 _OUTPUT_TOKENS = 24  # the longest answers of the content phase; one token in pairs
 _CONTENT_WORDS = 400  # the longest prompts of the content phase
+_CANCELLED_RATIO = 0.2  # of the content phase, cancelled on purpose and asked again; 0.13 expected
 _MAX_RETRY_AFTER_S = 7 * 86_400.0
 
 
@@ -112,8 +113,9 @@ class Spend:
 
 
 def planned_spend(plan: Plan, preset: Preset, price: Price | None) -> Spend:
-    """Return what a plan costs at most, without repeated requests."""
-    content = plan.sizes.content_outputs + 2 * plan.sizes.control_outputs
+    """Return what a plan costs at most, without requests that the target refuses for now."""
+    cancelled = round(plan.sizes.content_outputs * _CANCELLED_RATIO)
+    content = plan.sizes.content_outputs + cancelled + 2 * plan.sizes.control_outputs
     content = content if plan.has_content else 0
     pairs = 3 * plan.sizes.pairs * len(plan.pair_scopes)
     words = content * _CONTENT_WORDS + pairs * plan.prompt_tokens
@@ -124,7 +126,7 @@ def planned_spend(plan: Plan, preset: Preset, price: Price | None) -> Spend:
         written = price.prompt * preset.write_price_ratio
         cost = (prompt * written + completion * price.completion) / _MILLION
     return Spend(
-        requests=plan.num_requests,
+        requests=plan.num_requests + (cancelled if plan.has_content else 0),
         prompt_tokens=prompt,
         completion_tokens=completion,
         cost=cost,
