@@ -206,11 +206,11 @@ _VLLM = Preset(
         Fact(
             source="vllm/entrypoints/serve/engine/protocol.py, openai/*/serving.py, "
             "anthropic/serving.py",
-            seen="vLLM 0.32.0, installed package",
+            seen="vLLM 0.32.0, installed package; run on CPU, December 2026",
         ),
     ),
-    unverified="More than 20 logprobs need --max-logprobs. created_cache_tokens is reported for "
-    "chat and messages only, and by no streamed completion.",
+    unverified="Run on CPU only, without data parallelism. Completions do not tell what was "
+    "written to the cache.",
 )
 _SGLANG_DETAILS = {"return_cached_tokens_details": True}
 _SGLANG_FORGED: Mapping[str, Any] = {**_SALTED, "extra_key": "{salt}"}
