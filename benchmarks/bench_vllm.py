@@ -4,7 +4,7 @@ Servers stand beside each other and are asked in turn, with the same threads bou
 cores; the fastest answer of each round counts where times are compared, because whatever else
 runs on the machine only adds. TTFT is the time of a request for one token.
 
-Usage: make bench-vllm
+Usage: make bench-vllm, or benchmarks/bench_vllm.py [hits|throughput|spans ...] as it does.
 """
 
 from __future__ import annotations
@@ -66,13 +66,11 @@ class Bench:
 
     def start(self, name: str, arguments: Sequence[str], **variables: str) -> VllmServer:
         print(f"Starting {name} …", file=sys.stderr)
-        return self._stack.enter_context(
-            VllmServer(
-                model=self._model,
-                folder=self._folder / name,
-                arguments=arguments,
-                variables={"VLLM_SERVER_DEV_MODE": "1", **variables},
-            )
+        return VllmServer(
+            model=self._model,
+            folder=self._folder / name,
+            arguments=arguments,
+            variables={"VLLM_SERVER_DEV_MODE": "1", **variables},
         )
 
     def ward(self, name: str) -> tuple[Path, Minter]:
@@ -249,35 +247,55 @@ def smollm2() -> Iterator[Path]:
     yield folder
 
 
-def main() -> int:
-    if not PYTHON:
-        print("KVWARD_VLLM_PYTHON is not set; run: make bench-vllm", file=sys.stderr)
-        return 3
-    tests = f"{ROOT / 'src'}:{ROOT / 'tests'}"
-    with smollm2() as model, tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        bench = Bench(Path(name), model, stack)
-        policy, minter = bench.ward("ward")
-        plain_policy, plain_minter = bench.ward("plain-ward")
-        sealed = bench.start("sealed", warded(policy))
-        plain = bench.start(
+def measure_hits(bench: Bench, folder: Path) -> list[Figure]:
+    policy, minter = bench.ward("hits")
+    plain_policy, plain_minter = bench.ward("plain-hits")
+    transfer = {
+        "kv_connector": "ExampleConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"shared_storage_path": str(folder / "shared")},
+    }
+    with (
+        bench.start("sealed", warded(policy)) as sealed,
+        bench.start(
             "plain",
             ward_arguments(module="engines.plain_connector", name="PlainConnector",
                            policy=str(plain_policy), lookup_ms=500.0, load_s=10.0),
-            PYTHONPATH=tests,
-        )  # fmt: skip
-        transfer = {
-            "kv_connector": "ExampleConnector",
-            "kv_role": "kv_both",
-            "kv_connector_extra_config": {"shared_storage_path": str(Path(name) / "shared")},
-        }
-        example = bench.start("example", ["--kv-transfer-config", json.dumps(transfer)])
-        figures = hits(sealed, plain, example, (minter, plain_minter))
-        plain.stop()
-        example.stop()
-        stock = bench.start("stock", [])
-        figures += throughputs(sealed, stock, minter)
-        stock.stop()
-        figures += spans(sealed, minter)
+            PYTHONPATH=f"{ROOT / 'src'}:{ROOT / 'tests'}",
+        ) as plain,
+        bench.start("example", ["--kv-transfer-config", json.dumps(transfer)]) as example,
+    ):  # fmt: skip
+        return hits(sealed, plain, example, (minter, plain_minter))
+
+
+def measure_throughput(bench: Bench, folder: Path) -> list[Figure]:  # noqa: ARG001 - like the others
+    policy, minter = bench.ward("load")
+    with bench.start("loaded", warded(policy)) as sealed, bench.start("stock", []) as stock:
+        return throughputs(sealed, stock, minter)
+
+
+def measure_spans(bench: Bench, folder: Path) -> list[Figure]:  # noqa: ARG001 - like the others
+    policy, minter = bench.ward("spans")
+    with bench.start("spanning", warded(policy)) as server:
+        return spans(server, minter)
+
+
+PARTS = {"hits": measure_hits, "throughput": measure_throughput, "spans": measure_spans}
+
+
+def main() -> int:
+    names = sys.argv[1:] or list(PARTS)
+    if wrong := [name for name in names if name not in PARTS]:
+        print(f"There is no part {wrong[0]!r}; there are {', '.join(PARTS)}.", file=sys.stderr)
+        return 3
+    if not PYTHON:
+        print("KVWARD_VLLM_PYTHON is not set; run: make bench-vllm", file=sys.stderr)
+        return 3
+    figures = []
+    with smollm2() as model, tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        bench = Bench(Path(name), model, stack)
+        for part in names:
+            figures += PARTS[part](bench, Path(name))
     return publish("vllm", figures)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
+from kvward.audit.canary.reference import CanaryReference
 from kvward.audit.canary.words import WORDS
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
@@ -42,13 +44,24 @@ def position(words: frozenset[str] | set[str]) -> tuple[tuple[str, float], ...]:
     return tuple((present + absent)[:20])
 
 
+_REFERENCE = CanaryReference()
+
+
+@lru_cache(maxsize=4096)
+def answer(words: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
+    """Top 20 of the canary model after these words."""
+    values = sorted(_REFERENCE.logprobs(words).items(), key=lambda item: -item[1])
+    return tuple(values[:20])
+
+
 def clean_history(plan: Plan, *, change: Change = lambda trial: trial) -> list[Trial]:
     """Every planned trial as an isolating engine would answer it, passed through `change`."""
     random = np.random.default_rng(1)
     trials: list[Trial] = []
 
     def add(trial: Trial) -> None:
-        changed = change(replace(trial, number=len(trials)))
+        number = len(trials)
+        changed = change(replace(trial, number=number, start_ns=10 * number, total_ns=5))
         if changed is not None:
             trials.append(changed)
 
@@ -79,7 +92,7 @@ def clean_history(plan: Plan, *, change: Change = lambda trial: trial) -> list[T
                         prompt_words=192,
                         own_words=tuple(sorted(prompt.own_words)),
                         ttft_ns=1,
-                        top_logprobs=(position(prompt.own_words),),
+                        top_logprobs=(answer(prompt.words),),
                         prompt_tokens=192,
                         cached_tokens=176 if arm is Arm.CONTROL_READ else 0,
                     )
@@ -97,9 +110,7 @@ def clean_history(plan: Plan, *, change: Change = lambda trial: trial) -> list[T
                         prompt_words=len(step.prompt.words),
                         own_words=tuple(sorted(step.prompt.own_words)),
                         ttft_ns=1,
-                        top_logprobs=()
-                        if arm is Arm.CANCEL
-                        else (position(step.prompt.own_words),),
+                        top_logprobs=() if arm is Arm.CANCEL else (answer(step.prompt.words),),
                         prompt_tokens=len(step.prompt.words),
                         cached_tokens=0,
                     )

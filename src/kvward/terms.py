@@ -45,6 +45,7 @@ class Channel(StrEnum):
     """The observable through which another scope's state could show."""
 
     CONTENT = "content"
+    DIFFERENTIAL = "differential"
     METADATA = "metadata"
     TIMING = "timing"
 

@@ -12,6 +12,7 @@ import pytest
 
 from kvward.audit.exchange import Call, Ending
 from kvward.audit.target import PRESETS, Target
+from kvward.audit.target import client as client_module
 from kvward.cli.process import free_port
 from kvward.errors import TargetError, TargetRefusedError, TargetUnreachableError
 from servers import running
@@ -21,6 +22,11 @@ TOKEN = {"id": "r", "choices": [{"text": " acorn", "logprobs": {"top_logprobs": 
     {" zebra": -2.5, " acorn": -0.5}]}}]}  # fmt: skip
 USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 1,
                                   "prompt_tokens_details": {"cached_tokens": 2}}}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_FIRST_PAUSE_S", 0.001)
 
 
 def events(*values: object) -> bytes:

@@ -16,6 +16,8 @@ from kvward.terms import CacheTier, Channel, ProbeScope, SharingLevel
 BLOCK_TOKENS = (
     16  # lengths are taken around multiples of this; other block sizes divide or contain it
 )
+LOAD_CHANNELS = frozenset({Channel.CONTENT, Channel.DIFFERENTIAL})
+"""Read from answers under load; the others from coin-flipped pairs."""
 TURN_NAMES = ("c1", "c2", "c3", "c4")
 """Conversation names, the same for every tenant on purpose: a name is not a scope."""
 
@@ -132,13 +134,13 @@ class Plan:
     @property
     def pair_scopes(self) -> tuple[ProbeScope, ...]:
         """Return the probe scopes that pairs are run for."""
-        wanted = {c.scope for c in self.cells if c.channel is not Channel.CONTENT}
+        wanted = {c.scope for c in self.cells if c.channel not in LOAD_CHANNELS}
         return tuple(scope for scope in ProbeScope if scope in wanted)
 
     @property
     def has_content(self) -> bool:
         """Tell whether the content phase is planned."""
-        return any(cell.channel is Channel.CONTENT for cell in self.cells)
+        return any(cell.channel in LOAD_CHANNELS for cell in self.cells)
 
     @property
     def num_requests(self) -> int:
@@ -187,12 +189,14 @@ def planned_cells(
             continue
         if channel is Channel.CONTENT:
             scopes = [ProbeScope.S0, ProbeScope.S2, ProbeScope.S3]
+        elif channel is Channel.DIFFERENTIAL:
+            scopes = [ProbeScope.S0]  # what is wrong shows; whose it is does not
         else:
             scopes = [ProbeScope.S0, ProbeScope.S3, ProbeScope.S5]
             if declared_level in {SharingLevel.CONVERSATION, SharingLevel.REQUEST}:
                 scopes.insert(1, ProbeScope.S2)
         for scope in scopes:
-            control = channel is not Channel.CONTENT and scope is ProbeScope.S0
+            control = channel not in LOAD_CHANNELS and scope is ProbeScope.S0
             cells.append(Cell(scope=scope, channel=channel, reuse_expected=control))
     return tuple(cells)
 
@@ -236,10 +240,10 @@ def make_plan(
         raise ConfigError("A plan has at least one route, and each of them once.")
     if not channels:
         raise ConfigError("No channel is chosen.", hint="Leave --channel out to read all.")
-    if cache_tier is not CacheTier.DEVICE and Channel.CONTENT in channels:
+    if cache_tier is not CacheTier.DEVICE and LOAD_CHANNELS.intersection(channels):
         raise ConfigError(
             "Content is read under load from the device tier only.",
-            hint="Leave the content channel out of an audit behind a flush.",
+            hint="Leave content and differential out of an audit behind a flush.",
         )
     if not 1 <= clients <= 256:
         raise ConfigError("The number of clients lies between 1 and 256.")

@@ -11,6 +11,7 @@ from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.words import WORDS
 from kvward.audit.plan import BLOCK_TOKENS
 from kvward.canonical import encode
+from kvward.errors import ConfigError
 
 
 def derive_random(seed: int, *labels: str | int) -> np.random.Generator:
@@ -73,3 +74,31 @@ def write_probe_prompt(seed: int, *, num_words: int, nonce: str) -> Prompt:
     recipe = f"probe:{num_words}:{nonce}"
     picks = derive_random(seed, recipe).integers(len(WORDS), size=num_words)
     return Prompt(words=tuple(WORDS[int(i)] for i in picks), recipe=recipe)
+
+
+def repeat_prompt(seed: int, recipe: str, *, session: Session | None) -> Prompt:
+    """Make a prompt again, from its recipe in a history.
+
+    Args:
+        session: Whose it is; None for a probe.
+    Raises:
+        ConfigError: It is not a recipe of this session's prompts.
+    """
+    kind, _, rest = recipe.partition(":")
+    try:
+        if kind == "probe":
+            size, _, name = rest.partition(":")
+            return write_probe_prompt(seed, num_words=int(size), nonce=name)
+        if session is not None:
+            *_, sizes = rest.partition(f"{session.tenant}/{session.conversation}:")
+            numbers = [int(text) for text in sizes.split(":")]
+            match kind, numbers:
+                case "canary", [length, nonce]:
+                    return write_canary_prompt(seed, session, num_words=length, nonce=nonce)
+                case "voice", [prefix, length, nonce]:
+                    return write_voice_prompt(
+                        seed, session, prefix_words=prefix, num_words=length, nonce=nonce
+                    )
+    except ValueError:
+        pass
+    raise ConfigError(f"{recipe!r} is not how a prompt of this session is made.")

@@ -21,6 +21,8 @@ class Finding:
         cached_tokens: For metadata.
         probability: That chance alone shows as much, for content.
         replica: Which of the target's addresses the reader asked; None where there is one.
+        note: What was odd, in our words; never a target's text.
+        deviation_nats: By how much the answer is not what its request alone gives.
     """
 
     trial: int
@@ -30,6 +32,8 @@ class Finding:
     cached_tokens: int | None = None
     probability: float | None = None
     replica: int | None = None
+    note: str | None = None
+    deviation_nats: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

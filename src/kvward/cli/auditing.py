@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvward.audit.history import HistoryFile, Trial
 from kvward.audit.judge import judge
-from kvward.audit.plan import Plan, Route, Sizes, Tier, make_plan
+from kvward.audit.plan import LOAD_CHANNELS, Plan, Route, Sizes, Tier, make_plan
 from kvward.audit.report.model import AuditReport, make_report
 from kvward.audit.run import AuditRun, Progress
 from kvward.audit.target import (
@@ -175,16 +175,22 @@ def choose_channels(
         ConfigError: Content was asked for, and a route gives too few logprobs to read it.
     """
     mute = [route for route in routes if not target.route(route).gives_content]
+    wrapped = [route for route in routes if not target.route(route).verbatim]
     if request.channels is None:
-        wanted = list(Channel)
-        if mute or request.cache_tier is not CacheTier.DEVICE:
-            wanted.remove(Channel.CONTENT)
-        return wanted
-    if Channel.CONTENT in request.channels and mute:
+        unread = set(LOAD_CHANNELS) if mute or request.cache_tier is not CacheTier.DEVICE else set()
+        if wrapped:
+            unread.add(Channel.DIFFERENTIAL)
+        return [channel for channel in Channel if channel not in unread]
+    if mute and LOAD_CHANNELS.intersection(request.channels):
         raise ConfigError(
             f"Content cannot be read from {mute[0]} of {target.preset.title}: it gives no 20 "
             "logprobs for a token.",
             hint="Choose another --route, or the channels metadata and timing.",
+        )
+    if wrapped and Channel.DIFFERENTIAL in request.channels:
+        raise ConfigError(
+            f"Answers of {wrapped[0]} cannot be worked out: a template stands around the prompt.",
+            hint="Choose --route completions, or leave the differential channel out.",
         )
     return request.channels
 

@@ -27,16 +27,19 @@ def verdicts(
     return {(v.channel, v.scope): v for v in judged.verdicts}
 
 
+PAIRED = {Channel.METADATA, Channel.TIMING}
+
+
 def test_clean_history_has_nothing_but_bounds() -> None:
     found = verdicts(clean_history(PLAN))
-    assert len(found) == len(PLAN.cells) == 11
+    assert len(found) == len(PLAN.cells) == 12
     assert {v.outcome for v in found.values()} == {Outcome.NOT_OBSERVED}
     assert merge_verdicts(list(found.values())) is Outcome.NOT_OBSERVED
     for (channel, scope), verdict in found.items():
         assert verdict.events == 0
         assert not verdict.findings
         assert verdict.plan_digest == PLAN.digest
-        assert verdict.is_control is (channel is not Channel.CONTENT and scope is ProbeScope.S0)
+        assert verdict.is_control is (channel in PAIRED and scope is ProbeScope.S0)
         if not verdict.is_control:
             assert verdict.bound is not None
             assert 0 < verdict.bound < 0.3
@@ -68,10 +71,12 @@ def test_one_leak_is_named_with_reader_source_and_relation(into: str, scope: Pro
     source = next(s for s in audit_sessions(PLAN) if (s.tenant, s.conversation) == ("a", "c1"))
     found = verdicts(clean_history(PLAN, change=leak(source, into=into)))
     violated = [key for key, verdict in found.items() if verdict.outcome is Outcome.VIOLATED]
-    assert violated == [(Channel.CONTENT, scope)]
+    assert violated == [(Channel.CONTENT, scope), (Channel.DIFFERENTIAL, ProbeScope.S0)]
+    (off,) = found[Channel.DIFFERENTIAL, ProbeScope.S0].findings
     verdict = found[Channel.CONTENT, scope]
     (finding,) = verdict.findings
     assert (finding.reader, finding.source) == (into, "a/c1")
+    assert off.trial == finding.trial
     assert set(finding.words) == set(source.canary)
     assert verdict.events == 1
     assert "a/c1" in verdict.reason
@@ -89,6 +94,71 @@ def test_foreign_words_of_no_session_are_corruption_and_no_leak_is_blamed_on_any
     assert found[Channel.CONTENT, ProbeScope.S0].outcome is Outcome.VIOLATED
     assert found[Channel.CONTENT, ProbeScope.S0].findings[0].source is None
     assert found[Channel.CONTENT, ProbeScope.S3].outcome is Outcome.INCONCLUSIVE
+
+
+def test_reuse_under_load_that_no_own_request_explains_is_a_violation() -> None:
+    seen: set[tuple[str, str]] = set()
+
+    def explained(trial: Trial) -> Trial:
+        """Report the read prefix from the second time on that a session sends it."""
+        if trial.arm is not Arm.READ:
+            return trial
+        again = (trial.tenant, trial.conversation) in seen
+        seen.add((trial.tenant, trial.conversation))
+        return replace(trial, cached_tokens=144) if again else trial
+
+    found = verdicts(clean_history(PLAN, change=explained))
+    assert found[Channel.METADATA, ProbeScope.S3].outcome is Outcome.NOT_OBSERVED
+    assert found[Channel.METADATA, ProbeScope.S2].outcome is Outcome.NOT_OBSERVED
+    seen.clear()
+
+    def too_early(trial: Trial) -> Trial:
+        first = trial.arm is Arm.READ and (trial.tenant, trial.conversation) not in seen
+        trial = explained(trial)
+        return replace(trial, cached_tokens=144) if first and len(seen) == 2 else trial
+
+    found = verdicts(clean_history(PLAN, change=too_early))
+    violated = [key for key, verdict in found.items() if verdict.outcome is Outcome.VIOLATED]
+    assert violated == [(Channel.METADATA, ProbeScope.S3)]
+    verdict = found[Channel.METADATA, ProbeScope.S3]
+    assert [finding.cached_tokens for finding in verdict.findings] == [144]
+    assert "had sent no such beginning" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("reader", "scope"), [("b", ProbeScope.S3), ("a", ProbeScope.S2)], ids=["b", "a"]
+)
+def test_an_answer_with_the_id_of_another_is_a_violation(reader: str, scope: ProbeScope) -> None:
+    def change(trial: Trial) -> Trial:
+        trial = replace(trial, response_ids=(f"r{trial.number}",))
+        if trial.arm is Arm.CONTROL_WRITE and trial.number == 0:
+            return replace(trial, response_ids=("stolen",))
+        is_reader = trial.tenant == reader and trial.conversation == "c2"
+        if is_reader and trial.arm is Arm.READ and not done:
+            done.append(trial.number)
+            return replace(trial, response_ids=(f"r{trial.number}", "stolen"))
+        return trial
+
+    done: list[int] = []
+    found = verdicts(clean_history(PLAN, change=change))
+    violated = [key for key, verdict in found.items() if verdict.outcome is Outcome.VIOLATED]
+    assert violated == [(Channel.METADATA, scope)]
+    (finding,) = found[Channel.METADATA, scope].findings
+    assert (finding.trial, finding.source) == (done[0], "a/c1")
+
+
+def test_a_prompt_that_counts_another_number_of_tokens_is_a_violation() -> None:
+    def change(trial: Trial) -> Trial:
+        if trial.arm is Arm.TWIN and not done:
+            done.append(trial.number)
+            return replace(trial, prompt_tokens=trial.prompt_words + 16)
+        return trial
+
+    done: list[int] = []
+    found = verdicts(clean_history(PLAN, change=change))
+    violated = [key for key, verdict in found.items() if verdict.outcome is Outcome.VIOLATED]
+    assert violated == [(Channel.METADATA, ProbeScope.S0)]
+    assert "+16 prompt tokens" in found[Channel.METADATA, ProbeScope.S0].reason
 
 
 @pytest.mark.parametrize("scope", [ProbeScope.S2, ProbeScope.S3, ProbeScope.S5])

@@ -34,8 +34,8 @@ def test_reuse_inside_a_tenant_is_a_question_of_the_declared_level() -> None:
 
 
 def test_error_rate_is_shared_by_all_cells_but_the_controls() -> None:
-    assert PLAN.num_statistical_cells == 9
-    assert PLAN.evidence_threshold == pytest.approx(9_000)
+    assert PLAN.num_statistical_cells == 10
+    assert PLAN.evidence_threshold == pytest.approx(10_000)
 
 
 def test_digest_names_everything_in_the_plan() -> None:

@@ -49,14 +49,15 @@ MAX_CONTEXT_TOKENS = 8192
 ROPE_THETA = 10_000.0
 RMS_EPS = 1e-5
 DEFAULT_GAIN = 512.0
+SPECIAL_LOGIT = -10.0
 
 _CONSTANT = VOCABULARY
 _READ_OUT = VOCABULARY + 1
 _NORMALISED = math.sqrt(HIDDEN / 2)  # value of a 1 after RMSNorm of (one-hot + constant)
 # Rotary pairs of the order head, and the height of their cosines in nats: periods of 63, 628 and
 # 6,283 tokens, so that neighbours differ by a tenth and the ends of a long context differ too.
-_ORDER_PAIRS = (8, 16, 24)
-_ORDER_NATS = 1.0
+ORDER_PAIRS = (8, 16, 24)
+ORDER_NATS = 1.0
 
 FloatArray = NDArray[np.float32]
 
@@ -105,8 +106,8 @@ def canary_tensors(*, gain: float) -> dict[str, FloatArray]:
 
     query = np.zeros((HEADS, HEAD_DIM, HIDDEN), np.float32)
     key = np.zeros((KV_HEADS, HEAD_DIM, HIDDEN), np.float32)
-    side = math.sqrt(_ORDER_NATS * math.sqrt(HEAD_DIM))
-    for pair in _ORDER_PAIRS:
+    side = math.sqrt(ORDER_NATS * math.sqrt(HEAD_DIM))
+    for pair in ORDER_PAIRS:
         query[1::2, pair, _CONSTANT] = side / _NORMALISED
         key[:, pair, _CONSTANT] = side / _NORMALISED
 
@@ -119,7 +120,7 @@ def canary_tensors(*, gain: float) -> dict[str, FloatArray]:
 
     lm_head = np.zeros((VOCABULARY, HIDDEN), np.float32)
     lm_head[len(SPECIAL_TOKENS) + word, _READ_OUT + word] = gain
-    lm_head[: len(SPECIAL_TOKENS), _CONSTANT] = -10
+    lm_head[: len(SPECIAL_TOKENS), _CONSTANT] = SPECIAL_LOGIT
 
     layer = "model.layers.0."
     return {

@@ -88,9 +88,15 @@ def outcome_text(verdict: Verdict) -> str:
 def finding_text(finding: Finding) -> str:
     """Return one finding as a sentence."""
     at = "" if finding.replica is None else f" at replica {finding.replica}"
+    if finding.cached_tokens is None and finding.note is not None:
+        source = f", of {finding.source}" if finding.source else ""
+        return f"The answer to {finding.reader}{at}: {finding.note}{source}."
     if finding.cached_tokens is not None:
         source = f" of {finding.source}" if finding.source else ""
+        source += f"; {finding.note}" if finding.note else ""
         return f"{finding.reader} was told of {finding.cached_tokens} cached tokens{source}{at}."
+    if finding.deviation_nats is not None:
+        return f"The answer to {finding.reader}{at} is off by {finding.deviation_nats:.3g} nats."
     words = " ".join(finding.words)
     if finding.source is None:
         return (

@@ -230,7 +230,7 @@ class Controls:
             ):
                 status = response.status
                 raw = await read_whole(response.content.iter_any(), max_bytes=_MAX_OUTPUT_BYTES)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as exc:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, WireError) as exc:
             name = "too much was answered" if isinstance(exc, WireError) else type(exc).__name__
             raise ConfigError(
                 f"The URL of the control {control} did not answer ({name}).",

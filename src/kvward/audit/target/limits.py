@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from kvward.audit.exchange import Call, Reply
-from kvward.audit.plan import TIER_SIZES, Plan, Tier
+from kvward.audit.plan import LOAD_CHANNELS, TIER_SIZES, Plan, Tier
 from kvward.audit.target.preset import Preset
 from kvward.errors import BudgetExceededError, ConfigError
 
@@ -176,7 +176,8 @@ def _what_fits(plan: Plan, preset: Preset, limits: Limits) -> str:
 
 def _narrower_channels(plan: Plan) -> list[tuple[str, ...]]:
     channels = list(dict.fromkeys(cell.channel.value for cell in plan.cells))
-    return [tuple(c for c in channels if c != "content"), *((c,) for c in channels)]
+    paired = tuple(c for c in channels if c not in LOAD_CHANNELS)
+    return [paired, *((c,) for c in channels)]
 
 
 class Budget:

@@ -73,6 +73,7 @@ class RoutePreset:
     Attributes:
         path: Under the base URL.
         max_logprobs: Most alternatives for a token that the route gives; 0 without logprobs.
+        verbatim: Whether a prompt reaches the model as it is, without a template around it.
         streams: Whether its answers are streamed whatever the auditor prefers; None to choose.
     """
 
@@ -80,6 +81,7 @@ class RoutePreset:
     shape: Shape
     max_logprobs: int = 0
     method: str = "POST"
+    verbatim: bool = False
     streams: bool | None = None
 
     @property
@@ -170,7 +172,7 @@ _LAB = Preset(
     title="kvward lab",
     routes={
         Route.COMPLETIONS: RoutePreset(
-            path="/v1/completions", shape=Completions(), max_logprobs=20
+            path="/v1/completions", shape=Completions(), max_logprobs=20, verbatim=True
         ),
         Route.CHAT: RoutePreset(path="/v1/chat/completions", shape=Chat(), max_logprobs=20),
     },
@@ -188,7 +190,7 @@ _VLLM = Preset(
     title="vLLM",
     routes={
         Route.COMPLETIONS: RoutePreset(
-            path="/v1/completions", shape=Completions(), max_logprobs=20
+            path="/v1/completions", shape=Completions(), max_logprobs=20, verbatim=True
         ),
         Route.CHAT: RoutePreset(path="/v1/chat/completions", shape=Chat(), max_logprobs=20),
         Route.RESPONSES: RoutePreset(path="/v1/responses", shape=Responses(), max_logprobs=20),
@@ -219,7 +221,10 @@ _SGLANG = Preset(
     title="SGLang",
     routes={
         Route.COMPLETIONS: RoutePreset(
-            path="/v1/completions", shape=Completions(extra=_SGLANG_DETAILS), max_logprobs=20
+            path="/v1/completions",
+            shape=Completions(extra=_SGLANG_DETAILS),
+            max_logprobs=20,
+            verbatim=True,
         ),
         Route.CHAT: RoutePreset(
             path="/v1/chat/completions", shape=Chat(extra=_SGLANG_DETAILS), max_logprobs=20
@@ -260,7 +265,10 @@ _LLAMACPP = Preset(
     title="llama.cpp server",
     routes={
         Route.COMPLETIONS: RoutePreset(
-            path="/v1/completions", shape=Completions(extra=_LLAMACPP_REUSE), max_logprobs=20
+            path="/v1/completions",
+            shape=Completions(extra=_LLAMACPP_REUSE),
+            max_logprobs=20,
+            verbatim=True,
         ),
         Route.CHAT: RoutePreset(
             path="/v1/chat/completions", shape=Chat(extra=_LLAMACPP_REUSE), max_logprobs=20
@@ -302,7 +310,7 @@ _OLLAMA = Preset(
     title="Ollama",
     routes={
         Route.COMPLETIONS: RoutePreset(
-            path="/api/generate", shape=OllamaNative(chat=False), max_logprobs=20
+            path="/api/generate", shape=OllamaNative(chat=False), max_logprobs=20, verbatim=True
         ),
         Route.CHAT: RoutePreset(path="/api/chat", shape=OllamaNative(chat=True), max_logprobs=20),
         Route.MESSAGES: RoutePreset(path="/v1/messages", shape=Messages()),
@@ -327,7 +335,7 @@ _TGI = Preset(
     name="tgi",
     title="Text Generation Inference",
     routes={
-        Route.COMPLETIONS: RoutePreset(path="/v1/completions", shape=Completions()),
+        Route.COMPLETIONS: RoutePreset(path="/v1/completions", shape=Completions(), verbatim=True),
         Route.CHAT: RoutePreset(path="/v1/chat/completions", shape=Chat(), max_logprobs=5),
     },
     counters=OPENAI_COUNTERS,
@@ -352,7 +360,7 @@ _OPENAI = Preset(
     title="OpenAI, and what copies its API",
     routes={
         Route.COMPLETIONS: RoutePreset(
-            path="/v1/completions", shape=Completions(), max_logprobs=5
+            path="/v1/completions", shape=Completions(), max_logprobs=5, verbatim=True
         ),
         Route.CHAT: RoutePreset(path="/v1/chat/completions", shape=Chat(), max_logprobs=20),
         Route.RESPONSES: RoutePreset(

@@ -9,6 +9,7 @@ stream = "sse"                     # sse, json-lines or none
 models_path = "/models"            # optional: asked with each key to see whether it is let in
 end_mark = "[DONE]"                # optional: data that ends a stream without being JSON
 max_logprobs = 20                  # optional, 0 by default
+verbatim = true                    # optional: prompts reach the model without a template
 
 [headers]
 authorization = "Bearer {key}"
@@ -95,6 +96,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     models_path: LocalPath | None = None
     end_mark: str | None = None
     max_logprobs: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    verbatim: bool = False
     min_prompt_tokens: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
     forged: _Forged = msgspec.field(default_factory=_Forged)
 
@@ -188,6 +190,7 @@ def load_template(path: Path) -> Preset:
         shape=shape,
         max_logprobs=0 if answer.logprobs is None else document.max_logprobs,
         method=document.method,
+        verbatim=document.verbatim,
         streams=streams,
     )
     return Preset(

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from kvward.errors import TargetError
+
 MAX_EVENT_BYTES = 4 << 20
 MAX_ANSWER_BYTES = 64 << 20
 MAX_ALTERNATIVES = 64
@@ -27,8 +29,10 @@ class Framing(StrEnum):
     LINES = "json-lines"
 
 
-class WireError(ValueError):
+class WireError(TargetError):
     """An answer is not what its protocol says. Becomes a failed trial and never leaves the room."""
+
+    code = "audit.target-wire"
 
 
 def parse_unverified_object(data: bytes) -> dict[str, Any]:

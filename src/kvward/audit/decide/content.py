@@ -1,0 +1,96 @@
+"""Content: foreign words in answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvward.audit.decide.parts import MAX_UNREADABLE_RATIO, NO_REUSE, make_verdict
+from kvward.audit.stats.bounds import bound_with_sensitivity, lower_rate, upper_rate
+from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
+from kvward.terms import Channel, Outcome, ProbeScope
+
+MIN_CONTENT_SENSITIVITY = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentEvidence:
+    """What the content phase gave for one probe scope.
+
+    Attributes:
+        num_read: Outputs that could be read.
+        num_unreadable: Outputs that could not.
+        decoy_hits: How often the same rule named a canary that was never sent.
+        control: Own canaries read back from the cache.
+        num_unnamed: Outputs with foreign words that could be anybody's, this scope's too.
+        reuse_seen: Whether any reuse was seen in this run; None when the target does not tell.
+    """
+
+    trials: Trials
+    num_read: int
+    num_unreadable: int
+    findings: tuple[Finding, ...]
+    decoy_hits: int
+    control: Control
+    num_unnamed: int
+    reuse_seen: bool | None
+
+
+def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) -> Verdict:
+    """Decide a content cell."""
+    control = evidence.control
+    sensitivity = lower_rate(control.seen, control.tried, confidence=stamp.confidence)
+    events = len({finding.trial for finding in evidence.findings})
+    visible = upper_rate(events, max(events, evidence.num_read), confidence=stamp.confidence)
+    bound = bound_with_sensitivity(visible, sensitivity)
+    unreadable = evidence.num_unreadable / max(1, evidence.num_read + evidence.num_unreadable)
+    if evidence.findings:
+        outcome, reason = Outcome.VIOLATED, _content_reason(evidence.findings)
+    elif (trouble := evidence.trials.trouble) is not None:
+        outcome, reason = Outcome.INCONCLUSIVE, trouble
+    elif not control.held:
+        outcome = Outcome.INCONCLUSIVE
+        reason = f"Own canaries were read back {control.seen} of {control.tried} times only."
+    elif unreadable > MAX_UNREADABLE_RATIO:
+        outcome = Outcome.INCONCLUSIVE
+        reason = f"{unreadable:.0%} of the outputs could not be read for foreign words."
+    elif not evidence.reuse_seen:
+        outcome, reason = Outcome.INCONCLUSIVE, NO_REUSE[evidence.reuse_seen]
+    elif evidence.num_unnamed:
+        outcome = Outcome.INCONCLUSIVE
+        reason = f"{evidence.num_unnamed} outputs hold words whose source cannot be named."
+    elif bound >= 1:
+        outcome = Outcome.INCONCLUSIVE
+        reason = "So few trials bound nothing."
+    else:
+        outcome = Outcome.NOT_OBSERVED
+        reason = f"No foreign word in {evidence.num_read} outputs."
+    return make_verdict(
+        scope,
+        Channel.CONTENT,
+        evidence.trials,
+        stamp,
+        outcome=outcome,
+        reason=reason,
+        events=events,
+        bound=bound if bound < 1 else None,
+        bound_kind="rate per output",
+        sensitivity=sensitivity,
+        controls=(
+            control,
+            Control(name="decoys named", seen=evidence.decoy_hits, tried=evidence.num_read,
+                    held=evidence.decoy_hits == 0),
+        ),
+        findings=evidence.findings,
+    )  # fmt: skip
+
+
+def _content_reason(findings: Sequence[Finding]) -> str:
+    first = findings[0]
+    if first.source is None:
+        return (
+            f"{len(findings)} outputs hold words that their request did not, of no single "
+            "session: cached state is corrupt."
+        )
+    more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+    return f"Words of {first.source} reached {first.reader}{more}."

@@ -1,0 +1,117 @@
+"""What answers under load show of foreign words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvward.audit.canary.codebook import Codebook, Session
+from kvward.audit.decide.content import MIN_CONTENT_SENSITIVITY, ContentEvidence
+from kvward.audit.detectors.content import attribute, count_decoy_hits, read_foreign_words
+from kvward.audit.detectors.timing import TimingReading
+from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
+from kvward.audit.exchange import Ending
+from kvward.audit.history import Arm, Trial
+from kvward.audit.plan import Plan
+from kvward.audit.sessions import audit_sessions, relation
+from kvward.audit.verdict import Control, Finding
+from kvward.terms import ProbeScope
+
+NUM_DECOYS = 999
+
+
+def content_evidence(
+    plan: Plan, trials: Sequence[Trial], timing: dict[ProbeScope, TimingReading]
+) -> dict[ProbeScope, ContentEvidence]:
+    """Return what the answers under load show of foreign words, by probe scope."""
+    codebook = Codebook(seed=plan.seed)
+    sessions = audit_sessions(plan)
+    decoys = codebook.decoys(NUM_DECOYS)
+    comparisons = plan.sizes.content_outputs * len(sessions)
+    num_read = num_unreadable = decoy_hits = 0
+    findings: dict[ProbeScope, list[Finding]] = {
+        scope: [] for scope in (ProbeScope.S0, ProbeScope.S2, ProbeScope.S3)
+    }
+    control = _content_control(trials, sessions, comparisons)
+    num_unnamed = 0
+    for trial in trials:
+        if trial.scope is not None:
+            continue
+        own = frozenset(trial.own_words)
+        reading = read_foreign_words(trial.top_logprobs, trial.text, own_words=own)
+        if trial.arm in READ_ARMS and trial.ending is Ending.DONE:
+            num_read += reading.measurable
+            num_unreadable += not reading.measurable
+        if not reading.foreign:
+            continue
+        # Whoever's words can be named were leaked, however the answer ended. Words of nobody mean
+        # something only where the floor was seen, on a model whose control held.
+        decoy_hits += count_decoy_hits(reading.foreign, decoys, num_comparisons=comparisons)
+        for scope, finding in _explain(trial, reading.foreign, sessions, comparisons):
+            if finding.source is None:
+                if not (reading.measurable and control.held):
+                    continue
+                num_unnamed += 1
+            findings[scope].append(finding)
+    reuse = reuse_seen(plan, trials, timing)
+    return {
+        scope: ContentEvidence(
+            trials=load_trials(plan, trials),
+            num_read=num_read,
+            num_unreadable=num_unreadable,
+            findings=tuple(findings[scope]),
+            decoy_hits=decoy_hits,
+            control=control,
+            num_unnamed=0 if scope is ProbeScope.S0 else num_unnamed,
+            reuse_seen=reuse,
+        )
+        for scope in findings
+    }
+
+
+def _explain(
+    trial: Trial, foreign: frozenset[str], sessions: Sequence[Session], comparisons: int
+) -> list[tuple[ProbeScope, Finding]]:
+    reader = next(
+        s for s in sessions if (s.tenant, s.conversation) == (trial.tenant, trial.conversation)
+    )
+    name = f"{trial.tenant}/{trial.conversation}"
+    named = attribute(foreign, sessions, num_comparisons=comparisons)
+    if not named:
+        words = tuple(sorted(foreign))
+        nobodys = Finding(trial=trial.number, reader=name, words=words, replica=trial.replica)
+        return [(ProbeScope.S0, nobodys)]
+    return [
+        (
+            relation(reader, found.session),
+            Finding(
+                trial=trial.number,
+                reader=name,
+                source=f"{found.session.tenant}/{found.session.conversation}",
+                words=found.words,
+                probability=found.probability,
+                replica=trial.replica,
+            ),
+        )
+        for found in named
+    ]
+
+
+def _content_control(
+    trials: Sequence[Trial], sessions: Sequence[Session], comparisons: int
+) -> Control:
+    """Return how often a session's canary was read back by the rule that would name a leak."""
+    seen = tried = 0
+    for trial in trials:
+        if trial.arm is not Arm.CONTROL_READ:
+            continue
+        tried += 1
+        reading = read_foreign_words(trial.top_logprobs, trial.text, own_words=frozenset())
+        named = attribute(reading.foreign, sessions, num_comparisons=comparisons)
+        own = (trial.tenant, trial.conversation)
+        seen += (
+            reading.measurable
+            and bool(named)
+            and (named[0].session.tenant, named[0].session.conversation) == own
+        )
+    held = tried > 0 and seen / tried >= MIN_CONTENT_SENSITIVITY
+    return Control(name="own canary read back", seen=seen, tried=tried, held=held)

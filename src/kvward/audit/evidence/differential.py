@@ -1,0 +1,107 @@
+"""What answers under load show against a reference that no engine took part in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kvward.audit.canary.codebook import Session
+from kvward.audit.canary.reference import CanaryReference
+from kvward.audit.decide.differential import DifferentialEvidence
+from kvward.audit.detectors.differential import (
+    MAX_MARGIN_NATS,
+    Deviation,
+    choose_margin,
+    measure,
+    read_deviation,
+)
+from kvward.audit.detectors.timing import TimingReading
+from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
+from kvward.audit.exchange import Ending
+from kvward.audit.history import Arm, Trial
+from kvward.audit.plan import BLOCK_TOKENS, Plan
+from kvward.audit.prompts import derive_random, repeat_prompt, write_canary_prompt
+from kvward.audit.sessions import audit_sessions
+from kvward.audit.verdict import Control, Finding
+from kvward.terms import ProbeScope
+
+_MIN_ALONE = 0.9
+_NUM_SIMULATED = 200
+_TOP = 20
+
+
+def differential_evidence(
+    plan: Plan, trials: Sequence[Trial], timing: Mapping[ProbeScope, TimingReading]
+) -> DifferentialEvidence:
+    """Compare every finished answer of the content phase with what it should be."""
+    reference = CanaryReference()
+    sessions = {(s.tenant, s.conversation): s for s in audit_sessions(plan)}
+    alone: list[float] = []
+    read: list[tuple[Trial, Deviation]] = []
+    for trial in trials:
+        if trial.scope is not None or trial.ending is not Ending.DONE:
+            continue
+        if trial.arm not in READ_ARMS | {Arm.CONTROL_WRITE, Arm.CONTROL_READ}:
+            continue
+        session = sessions[trial.tenant, trial.conversation]
+        deviation = read_deviation(
+            trial.top_logprobs,
+            trial.text,
+            prompt=repeat_prompt(plan.seed, trial.prompt, session=session).words,
+            reference=reference,
+        )
+        if trial.arm is Arm.CONTROL_WRITE:
+            alone.append(float("inf") if deviation.nats is None else deviation.nats)
+        read.append((trial, deviation))
+    margin = choose_margin(alone)
+    agreeing = sum(nats <= min(margin, MAX_MARGIN_NATS) for nats in alone)
+    findings = tuple(
+        Finding(
+            trial=trial.number,
+            reader=f"{trial.tenant}/{trial.conversation}",
+            deviation_nats=round(deviation.nats, 4),
+            replica=trial.replica,
+        )
+        for trial, deviation in read
+        if deviation.nats is not None and deviation.nats > margin
+    )
+    return DifferentialEvidence(
+        trials=load_trials(plan, trials),
+        num_read=sum(deviation.nats is not None for _, deviation in read),
+        num_unreadable=sum(deviation.nats is None for _, deviation in read),
+        findings=findings,
+        margin_nats=margin,
+        alone=Control(
+            name="answers to requests alone agree with the reference",
+            seen=agreeing,
+            tried=len(alone),
+            held=bool(alone) and agreeing / len(alone) >= _MIN_ALONE and margin <= MAX_MARGIN_NATS,
+        ),
+        reuse_seen=reuse_seen(plan, trials, timing),
+        simulated=_simulate(plan, list(sessions.values()), reference, margin),
+    )
+
+
+def _simulate(
+    plan: Plan, sessions: Sequence[Session], reference: CanaryReference, margin: float
+) -> Control:
+    """Exchange one block of prompts by another session's, and count what would be seen."""
+    random = derive_random(plan.seed, "exchanged blocks")
+    seen = 0
+    for number in range(_NUM_SIMULATED):
+        one, other = random.permutation(len(sessions))[:2]
+        length = BLOCK_TOKENS * int(random.integers(3, 25))
+        voice = sessions[one].voice
+        own = [voice[int(i)] for i in random.integers(len(voice), size=length)]
+        start = BLOCK_TOKENS * int(random.integers(length // BLOCK_TOKENS))
+        theirs = write_canary_prompt(
+            plan.seed, sessions[other], num_words=length, nonce=number
+        ).words
+        mixed = [*own[:start], *theirs[start : start + BLOCK_TOKENS], *own[start + BLOCK_TOKENS :]]
+        answer = sorted(reference.logprobs(mixed).items(), key=lambda item: -item[1])[:_TOP]
+        seen += measure(dict(answer), reference.logprobs(own)) > margin
+    return Control(
+        name="one block of another session exchanged, worked out",
+        seen=seen,
+        tried=_NUM_SIMULATED,
+        held=seen > 0,
+    )

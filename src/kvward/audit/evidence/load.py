@@ -1,0 +1,51 @@
+"""Which answers of the load are read, and how many of them failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log
+
+from kvward.audit.detectors.timing import TimingReading
+from kvward.audit.exchange import Ending
+from kvward.audit.history import Arm, Trial
+from kvward.audit.plan import Plan
+from kvward.audit.verdict import Trials
+from kvward.terms import ProbeScope
+
+READ_ARMS = frozenset({Arm.WRITE, Arm.READ, Arm.TWIN, Arm.RETRY})
+
+
+def load_trials(plan: Plan, trials: Sequence[Trial]) -> Trials:
+    """Return how many requests of the load were planned, run, and failed."""
+    read = [trial for trial in trials if trial.arm in READ_ARMS]
+    return Trials(
+        planned=plan.sizes.content_outputs,
+        run=len(read),
+        failed=sum(trial.ending is Ending.FAILED for trial in read),
+        failed_ratio_per_arm=_failed_ratios(read),
+    )
+
+
+def _failed_ratios(trials: Sequence[Trial]) -> tuple[float, ...]:
+    ratios = []
+    for arm in READ_ARMS:
+        endings = [trial.ending for trial in trials if trial.arm is arm]
+        if len(endings) >= 20:  # a share of fewer says little; the total is judged as well
+            ratios.append(endings.count(Ending.FAILED) / len(endings))
+    total = max(1, len(trials))
+    ratios.append(sum(trial.ending is Ending.FAILED for trial in trials) / total)
+    return tuple(ratios)
+
+
+def reuse_seen(
+    plan: Plan, trials: Sequence[Trial], timing: Mapping[ProbeScope, TimingReading]
+) -> bool | None:
+    """Tell whether the run showed reuse of own state: by count, else by time, else unknown."""
+    cached = [trial.cached_tokens for trial in trials if trial.arm is Arm.CONTROL_READ]
+    known = [value for value in cached if value is not None]
+    if known:
+        return any(value > 0 for value in known)
+    control = timing.get(ProbeScope.S0)
+    if control is not None and control.num_pairs:
+        return control.log_e_max >= log(plan.evidence_threshold)
+    return None

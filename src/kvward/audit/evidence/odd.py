@@ -1,0 +1,63 @@
+"""Answers that were odd whatever they were asked for: too much reuse, or not the request's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvward.audit.detectors.identity import Answered, find_shared_ids, find_wrong_sizes
+from kvward.audit.evidence.excess import excess_findings
+from kvward.audit.exchange import Ending
+from kvward.audit.history import Trial
+from kvward.audit.plan import Plan
+from kvward.audit.verdict import Finding
+from kvward.terms import ProbeScope
+
+
+def odd_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tuple[Finding, ...]]:
+    """Return findings by who was shown whose: S0 where it is the caller's own, or nobody's."""
+    found: dict[ProbeScope, list[Finding]] = {
+        scope: list(findings) for scope, findings in excess_findings(plan, trials).items()
+    }
+    by_number = {trial.number: trial for trial in trials}
+    answers = {
+        trial.number: Answered(
+            trial=trial.number,
+            ids=trial.response_ids,
+            prompt_words=trial.prompt_words,
+            prompt_tokens=trial.prompt_tokens,
+        )
+        for trial in trials
+        if trial.ending is not Ending.FAILED
+    }
+    # What a route puts around a prompt is counted with it, so sizes are usual for one route only.
+    wrong_sizes = [
+        confusion
+        for route in plan.routes
+        for confusion in find_wrong_sizes(
+            answer for number, answer in answers.items() if by_number[number].route is route
+        )
+    ]
+    for confusion in (*find_shared_ids(answers.values()), *wrong_sizes):
+        trial = by_number[confusion.trial]
+        other = None if confusion.other is None else by_number[confusion.other]
+        relation = _relation(trial, other)
+        if relation is ProbeScope.S0 and other is not None and len(trial.response_ids) == 1:
+            continue  # an answer that was kept for its own conversation
+        found.setdefault(relation, []).append(
+            Finding(
+                trial=trial.number,
+                reader=f"{trial.tenant}/{trial.conversation}",
+                source=None if other is None else f"{other.tenant}/{other.conversation}",
+                note=confusion.what,
+                replica=trial.replica,
+            )
+        )
+    return {scope: tuple(findings) for scope, findings in found.items()}
+
+
+def _relation(trial: Trial, other: Trial | None) -> ProbeScope:
+    if other is None:
+        return ProbeScope.S0
+    if trial.tenant != other.tenant:
+        return ProbeScope.S3
+    return ProbeScope.S0 if trial.conversation == other.conversation else ProbeScope.S2
