@@ -255,6 +255,7 @@ async def test_server_is_recognised_and_the_reason_is_told(name: str) -> None:
         assert target.preset.name == name
         assert target.choice.reason
         assert target.model == "fake-1"
+        assert "secret" not in repr(target) + repr(target.choice)
 
 
 @pytest.mark.parametrize("name", ["vllm", "openai", "sglang", "llamacpp"])

@@ -129,7 +129,7 @@ async def run_audit(
             streamed=target.streams,
         )
         on_spend(check_budget(plan, target.preset, request.limits))
-        flush = _flush(request.controls, target)
+        flush = _flush(request.controls.hiding(request.keys.values()), target)
         if not on_plan(plan):
             return None
         started, began = int(time.time()), time.perf_counter()

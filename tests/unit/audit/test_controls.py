@@ -132,6 +132,10 @@ def test_error_says_what_the_command_said_without_secrets(tmp_path: Path) -> Non
     )
     with pytest.raises(ConfigError) as caught:
         run(controls, Control.RESTART, Target())
+    hidden = Controls({Control.RESTART: Command(words=(sys.executable, "-c", code))})
+    with pytest.raises(ConfigError) as also:
+        run(hidden.hiding(["s3cr3t-token"]), Control.RESTART, Target())
+    assert also.value.message == caught.value.message
     assert "exit code 7" in caught.value.message
     assert "no room for ***" in caught.value.message
     assert "s3cr3t" not in caught.value.message + repr(controls)

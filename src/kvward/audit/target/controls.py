@@ -30,7 +30,7 @@ import signal
 import tempfile
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -130,11 +130,16 @@ class Controls:
         self, actions: Mapping[Control, Command | Request], *, secrets: frozenset[str] = frozenset()
     ) -> None:
         self._actions = dict(actions)
+        self._secrets = secrets
         self._scrub = Scrubber(secrets)
 
     def __repr__(self) -> str:
         """Name the controls, not what they hold."""
         return f"<Controls {', '.join(self._actions)}>"
+
+    def hiding(self, secrets: Iterable[str]) -> Controls:
+        """Return the same controls, which show none of these either. [secret]"""
+        return Controls(self._actions, secrets=self._secrets.union(secrets))
 
     def __contains__(self, control: object) -> bool:
         return control in self._actions
