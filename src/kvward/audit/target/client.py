@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 import msgspec
@@ -16,10 +16,10 @@ import msgspec
 from kvward.audit.exchange import Call, Ending, Reply
 from kvward.audit.plan import Route
 from kvward.audit.target.detect import Choice, Page, find_preset
-from kvward.audit.target.filling import fill, placeholders
 from kvward.audit.target.limits import NO_LIMITS, Budget, Limits, Pace, Spend, parse_retry_after
 from kvward.audit.target.preset import KeyHeader, Preset, RoutePreset
 from kvward.audit.target.reader import ReplyReader
+from kvward.audit.target.request import write_identity, write_key, write_request
 from kvward.audit.target.scrub import Scrubber
 from kvward.audit.target.wire import (
     Framing,
@@ -245,9 +245,13 @@ class Target:
         raise AssertionError("the last attempt returns")
 
     async def _attempt(self, call: Call, route: RoutePreset) -> _Attempt:
-        asked = msgspec.json.encode(self._body(call, route))
-        headers = self._headers(call)
-        stream = self._stream if route.streams is None else route.streams
+        request = write_request(
+            self.preset,
+            call,
+            model=self.model,
+            stream=self._stream,
+            key=self._keys[call.tenant],
+        )
         reading = ReplyReader(
             time.perf_counter_ns(),
             shape=route.shape,
@@ -260,10 +264,10 @@ class Target:
             async with (
                 asyncio.timeout(call.cancel_after_s),
                 self._open_session.request(
-                    route.method,
-                    self.urls[call.replica] + route.path,
-                    data=asked,
-                    headers=headers,
+                    request.method,
+                    self.urls[call.replica] + request.path,
+                    data=msgspec.json.encode(request.body),
+                    headers=request.headers,
                     allow_redirects=False,
                 ) as response,
             ):
@@ -274,11 +278,11 @@ class Target:
                         response.headers.get("retry-after"), now=datetime.now(UTC)
                     )
                     reading.error = await _refusal(response)
-                elif stream and _is_whole(response, route):
+                elif request.streams and _is_whole(response, route):
                     reading.take_whole(await read_whole(response.content.iter_any()))
                     unasked = "answered without a stream; try --no-stream"
                     reading.error = reading.error or unasked
-                elif stream:
+                elif request.streams:
                     await _read_stream(response, reading, route)
                 else:
                     reading.take_whole(await read_whole(response.content.iter_any()))
@@ -297,37 +301,10 @@ class Target:
             reading.error = self._scrub(reading.error)
         return _Attempt(reply=reading.to_reply(ending), retry_after_s=retry_after_s)
 
-    def _body(self, call: Call, route: RoutePreset) -> dict[str, Any]:
-        forged = {} if call.forged is None else self.preset.forged_fields(call.route, call.forged)
-        stream = self._stream if route.streams is None else route.streams
-        wanted = None if call.logprobs is None else min(call.logprobs, route.max_logprobs) or None
-        asked = replace(call, logprobs=wanted)
-        shaped = route.shape.body(asked, model=self.model, stream=stream)
-        return {**shaped, **forged, **call.extra_body}
-
-    def _headers(self, call: Call) -> dict[str, str]:
-        forged = {} if call.forged is None else self.preset.forged_header_values(call.forged)
-        return {
-            **self._identity(call.tenant, call.conversation),
-            "content-type": "application/json",
-            **forged,
-            **call.extra_headers,
-        }
-
-    def _identity(self, tenant: str, conversation: str | None) -> dict[str, str]:
-        """Return the headers that say who asks. [secret]"""
-        key = self._keys[tenant]
-        headers = _key_headers(self.preset.key_header, key)
-        values = {"key": key, "model": self.model, "conversation": conversation}
-        for name, template in self.preset.headers.items():
-            if conversation is not None or "conversation" not in placeholders(template):
-                headers[name] = str(fill(template, values))
-        return headers
-
     async def _get_to_find(self, path: str) -> Page:
         tenant = next(iter(self._keys))
         key = self._keys[tenant]
-        headers = _key_headers(KeyHeader.BEARER, key) | _key_headers(KeyHeader.API_KEY, key)
+        headers = write_key(KeyHeader.BEARER, key) | write_key(KeyHeader.API_KEY, key)
         page = await self._get(0, path, headers | {"anthropic-version": "2023-06-01"})
         if path == "/v1/models":
             self._check_status(page.status, tenant, path, found={200, 404, 405})
@@ -337,7 +314,10 @@ class Target:
         path = self.preset.models_path
         if path is None:
             return
-        page = await self._get(replica, path, self._identity(tenant, None))
+        identity = write_identity(
+            self.preset, model=self.model, key=self._keys[tenant], conversation=None
+        )
+        page = await self._get(replica, path, identity)
         self._check_status(page.status, tenant, path, found={200})
         names = _model_names(page)
         if self._model is None:
@@ -438,16 +418,6 @@ def _not_sent(call: Call, error: str) -> Reply:
         route=call.route,
         replica=call.replica,
     )
-
-
-def _key_headers(header: KeyHeader | None, key: str) -> dict[str, str]:
-    match header:
-        case KeyHeader.BEARER:
-            return {header.value: f"Bearer {key}"}
-        case KeyHeader.API_KEY:
-            return {header.value: key}
-        case None:
-            return {}
 
 
 def _model_names(page: Page) -> list[str]:

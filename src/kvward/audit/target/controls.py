@@ -103,7 +103,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Request:
+class ControlRequest:
     """A control that is an HTTP request.
 
     Attributes:
@@ -127,7 +127,10 @@ class Controls:
     """
 
     def __init__(
-        self, actions: Mapping[Control, Command | Request], *, secrets: frozenset[str] = frozenset()
+        self,
+        actions: Mapping[Control, Command | ControlRequest],
+        *,
+        secrets: frozenset[str] = frozenset(),
     ) -> None:
         self._actions = dict(actions)
         self._secrets = secrets
@@ -218,7 +221,7 @@ class Controls:
             )
         return said
 
-    async def _ask(self, control: Control, action: Request, values: dict[str, str]) -> str:
+    async def _ask(self, control: Control, action: ControlRequest, values: dict[str, str]) -> str:
         timeout = aiohttp.ClientTimeout(total=action.timeout_s)
         url = str(fill(action.url, values))
         body = None if action.body is None else fill(action.body, values)
@@ -283,7 +286,7 @@ def load_controls(path: Path, *, environ: Mapping[str, str] = os.environ) -> Con
             f"The controls {path} are of no version that is understood.",
             hint="Begin the file with: version = 1",
         )
-    actions: dict[Control, Command | Request] = {}
+    actions: dict[Control, Command | ControlRequest] = {}
     secrets: set[str] = set()
     for name, section in raw.items():
         if name not in set(Control):
@@ -301,7 +304,7 @@ def load_controls(path: Path, *, environ: Mapping[str, str] = os.environ) -> Con
 
 def _to_action(
     control: Control, document: _Document, environ: Mapping[str, str], secrets: set[str]
-) -> Command | Request:
+) -> Command | ControlRequest:
     if (document.command is None) is (document.url is None):
         raise ConfigError(f"The control {control} is a command or a url, one of them.")
     asked = placeholders([document.command or "", document.url or "", document.body or {}])
@@ -331,7 +334,7 @@ def _to_action(
             headers[name] = held
         else:
             headers[name] = value
-    return Request(
+    return ControlRequest(
         url=document.url,
         method=document.method,
         headers=headers,
