@@ -1,9 +1,9 @@
 """What is audited: addresses, protocols, limits, and the operator's controls.
 
 `client` sends and reads, `request` says what; `preset` holds what is known of each server, `detect`
-finds the one that fits, `template` reads a description of any other; `shapes`, `reader`, `answer` and
-`wire` read answers as the untrusted bytes that they are; `limits` keeps the audit within its budget;
-`controls` runs what only the operator can do.
+finds the one that fits, `template` reads a description of any other; `shapes`, `reader`, `answer`
+and `wire` read answers as the untrusted bytes that they are; `limits` keeps the audit within its
+budget; `controls` runs what only the operator can do.
 """
 
 from kvward.audit.target.client import Target
