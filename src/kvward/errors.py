@@ -203,6 +203,6 @@ class TargetRefusedError(TargetError):
 
 
 class BudgetExceededError(AuditError):
-    """The plan would cost more requests or time than was allowed."""
+    """The plan would cost more requests, tokens or money than was allowed."""
 
     code = "audit.budget-exceeded"

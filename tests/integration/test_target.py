@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kvward.audit.exchange import Call, Ending
-from kvward.audit.target import Target
+from kvward.audit.target import PRESETS, Target
+from kvward.audit.target import client as client_module
 from kvward.cli.process import free_port
 from kvward.errors import TargetError, TargetRefusedError, TargetUnreachableError
 from servers import running
@@ -21,6 +22,11 @@ TOKEN = {"id": "r", "choices": [{"text": " acorn", "logprobs": {"top_logprobs": 
     {" zebra": -2.5, " acorn": -0.5}]}}]}  # fmt: skip
 USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 1,
                                   "prompt_tokens_details": {"cached_tokens": 2}}}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_FIRST_PAUSE_S", 0.001)
 
 
 def events(*values: object) -> bytes:
@@ -63,6 +69,7 @@ class Stub:
 
 @asynccontextmanager
 async def target(stub: Stub, **options: Any) -> AsyncIterator[Target]:
+    options = {"preset": PRESETS["vllm"]} | options
     with running(stub, lifespan="off") as url:
         async with Target(
             url + "/v1/", {"a": "ka", "b": "kb"}, model=None, max_connections=4, **options
@@ -205,5 +212,5 @@ async def test_model_that_is_not_listed_is_refused() -> None:
         running(Stub(), lifespan="off") as url,
         pytest.raises(TargetRefusedError, match="does not list a model x"),
     ):
-        async with Target(url, {"a": "k"}, model="x", max_connections=1):
+        async with Target(url, {"a": "k"}, model="x", max_connections=1, preset=PRESETS["vllm"]):
             pass

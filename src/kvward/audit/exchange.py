@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kvward.audit.plan import Route
+
 TOP_LOGPROBS = 20
 
 
@@ -19,11 +21,31 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One request to send. `extra_body` and `extra_headers` carry forged scopes.
+class ForgedScope:
+    """A cache scope that the caller makes up, in every way that the target's API has for it.
 
     Attributes:
-        cancel_after_s: Go away after this many seconds; None to stay to the end.
+        salt: For fields that are mixed into the cache's key. [untrusted by the target]
+        session: For fields that name a session, a conversation or an end user.
+        tenant: Name of the tenant whose scope is forged, never its key.
+    """
+
+    salt: str
+    session: str
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request to send.
+
+    Attributes:
+        extra_body, extra_headers: Sent as they are, over everything else.
+        forged: A scope to forge; the target's preset knows by which fields and headers.
+        cancel_after_s: Go away after this many seconds; None to stay to the end. A call that has
+            it is never repeated.
+        route: Which route it goes to.
+        replica: Which of the target's addresses it goes to, from 0.
     """
 
     tenant: str
@@ -33,7 +55,10 @@ class Call:
     logprobs: int | None = None
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     extra_headers: Mapping[str, str] = field(default_factory=dict)
+    forged: ForgedScope | None = None
     cancel_after_s: float | None = None
+    route: Route = Route.COMPLETIONS
+    replica: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +68,15 @@ class Reply:
     Attributes:
         ttft_ns: From sending to the first streamed token; None without one.
         top_logprobs: For each generated token its most likely tokens, (text, natural log).
-        cached_tokens: What the usage says; None when the field is absent.
+        prompt_tokens: All tokens of the prompt, reused or not; None when the target says nothing.
+        cached_tokens, created_tokens: Tokens reused, and tokens written to a cache, as the usage
+            says; None when the field is absent.
         scope_hint: A scope pseudonym that the target disclosed in a header, if any.
+        model: Which model the target says has answered.
+        output_digest: First 16 hex digits of the SHA-256 of the text; None without one.
+        num_retries: How often the request was refused for now (429, 503) and sent again; the times
+            are those of the last attempt.
+        waited_s: How long that took, outside of all other times.
     """
 
     ending: Ending
@@ -60,3 +92,11 @@ class Reply:
     response_ids: tuple[str, ...] = ()
     scope_hint: str | None = None
     error: str | None = None
+    created_tokens: int | None = None
+    finish_reason: str | None = None
+    model: str | None = None
+    output_digest: str | None = None
+    route: Route = Route.COMPLETIONS
+    replica: int = 0
+    num_retries: int = 0
+    waited_s: float = 0.0

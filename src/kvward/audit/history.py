@@ -18,7 +18,7 @@ from typing import IO, Self
 import msgspec
 
 from kvward.audit.exchange import Ending, Reply
-from kvward.audit.plan import Plan
+from kvward.audit.plan import FORMAT_VERSION, Plan, Route
 from kvward.errors import AuditError, ConfigError
 from kvward.terms import ProbeScope
 
@@ -51,6 +51,13 @@ class Trial:
         prompt_words: Number of words sent.
         own_words: The distinct words of the prompt; everything else is foreign.
         top_logprobs: As received, words that are not code words redacted.
+        created_tokens: Tokens that the target says it wrote to a cache; None when it says nothing.
+        route, replica: Where the request went; the replica is an index into the plan's, None
+            where there is one address.
+        num_retries: How often it was refused for now and sent again, with the same arm; its times
+            are those of the last attempt.
+        model: Which model the target says has answered.
+        output_digest: First 16 hex digits of the SHA-256 of the text as it came.
     """
 
     number: int
@@ -76,6 +83,13 @@ class Trial:
     cached_tokens: int | None
     response_ids: tuple[str, ...]
     error: str | None
+    created_tokens: int | None = None
+    route: Route = Route.COMPLETIONS
+    replica: int | None = None
+    num_retries: int = 0
+    finish_reason: str | None = None
+    model: str | None = None
+    output_digest: str | None = None
 
 
 class Redactor:
@@ -150,15 +164,27 @@ class HistoryFile:
         return self._hash.hexdigest()
 
 
+class _Head(msgspec.Struct):
+    format_version: int = 1
+
+
 def load_history(path: Path) -> tuple[Plan, list[Trial]]:
     """Read a history back.
 
     Raises:
-        AuditError: The file cannot be read or is not a history.
+        AuditError: The file cannot be read, is not a history, or is of a later format.
     """
     try:
         lines: Iterator[bytes] = iter(path.read_bytes().splitlines())
-        plan = msgspec.json.decode(next(lines), type=Plan)
+        head = next(lines)
+        version = msgspec.json.decode(head, type=_Head).format_version
+        if version > FORMAT_VERSION:
+            raise AuditError(
+                f"{path} is a history of format {version}; this version reads up to "
+                f"{FORMAT_VERSION}.",
+                hint="Read it with the version that its plan names.",
+            )
+        plan = msgspec.json.decode(head, type=Plan)
         decoder = msgspec.json.Decoder(Trial)
         return plan, [decoder.decode(line) for line in lines]
     except (OSError, StopIteration, msgspec.MsgspecError) as exc:

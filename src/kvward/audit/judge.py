@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvward.audit.decide import (
     judge_content,
@@ -21,6 +21,7 @@ from kvward.audit.evidence.pairs import (
     metadata_findings,
     pair_trials,
     timed_pairs,
+    torn_pairs,
 )
 from kvward.audit.history import Trial
 from kvward.audit.plan import Plan
@@ -31,11 +32,17 @@ from kvward.terms import Channel, ProbeScope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """All verdicts of a run, and the readings that plots are made of."""
+    """All verdicts of a run, and the readings that plots are made of.
+
+    Attributes:
+        dropped_pairs: Pairs whose times are not compared, because one probe was refused for now
+            and sent again after the other had been answered.
+    """
 
     verdicts: tuple[Verdict, ...]
     timing: dict[ProbeScope, TimingReading]
     pairs: dict[ProbeScope, tuple[TimedPair, ...]]
+    dropped_pairs: dict[ProbeScope, int] = field(default_factory=dict)
 
 
 def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgement:
@@ -94,4 +101,5 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
                         control=None if is_control else timing[ProbeScope.S0],
                     )
                 )
-    return Judgement(verdicts=tuple(verdicts), timing=timing, pairs=pairs)
+    dropped = {scope: len(torn_pairs(trials, scope)) for scope in plan.pair_scopes}
+    return Judgement(verdicts=tuple(verdicts), timing=timing, pairs=pairs, dropped_pairs=dropped)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
 
-from kvward.audit.exchange import Call, Reply
+from kvward.audit.exchange import Call, ForgedScope, Reply
 from kvward.audit.history import Arm
 from kvward.audit.plan import Plan
 from kvward.audit.prompts import Prompt, derive_random, write_probe_prompt
@@ -85,14 +85,12 @@ async def prime_pair(pair: Pair, send: Send) -> str | None:
     """Prime one prompt as the writer; return what the target disclosed about its scope."""
     conversation = _conversation(pair)
     primed = pair.prompts[pair.coin - 1]
-    forged_body, forged_headers = _forgery(pair, pair.forged_salt, conversation)
     writing = Call(
         tenant=pair.writer,
         prompt=primed.text,
         max_tokens=1,
         conversation=conversation,
-        extra_body=forged_body,
-        extra_headers=forged_headers,
+        forged=_forgery(pair, pair.forged_salt, conversation),
     )
     reply = await send(pair, Arm.PRIME, pair.coin, conversation, writing)
     return reply.scope_hint
@@ -105,12 +103,12 @@ async def probe_pair(pair: Pair, send: Send, *, hint: str | None) -> None:
         hint: What the target disclosed to the writer; every other forgery uses it.
     """
     conversation = _conversation(pair)
-    forged_body, forged_headers = _forgery(pair, pair.forged_salt, conversation)
+    forged = _forgery(pair, pair.forged_salt, conversation)
     if pair.scope is ProbeScope.S2:
         conversation += "-other"
     if pair.scope is ProbeScope.S5 and pair.number % 2 and hint is not None:
         # Every other time the reader forges what the target itself disclosed to the writer.
-        forged_body, forged_headers = _forgery(pair, hint, conversation)
+        forged = _forgery(pair, hint, conversation)
     for which in (pair.first, 3 - pair.first):
         arm = Arm.PROBE_PRIMED if which == pair.coin else Arm.PROBE_UNPRIMED
         probing = Call(
@@ -118,8 +116,7 @@ async def probe_pair(pair: Pair, send: Send, *, hint: str | None) -> None:
             prompt=pair.prompts[which - 1].text,
             max_tokens=1,
             conversation=conversation,
-            extra_body=forged_body,
-            extra_headers=forged_headers,
+            forged=forged,
         )
         await send(pair, arm, which, conversation, probing)
 
@@ -128,19 +125,8 @@ def _conversation(pair: Pair) -> str:
     return f"{pair.scope.lower()}-{pair.number}"
 
 
-def _forgery(pair: Pair, salt: str, conversation: str) -> tuple[dict[str, object], dict[str, str]]:
-    """Return every field and header by which some server lets a caller choose a cache scope."""
+def _forgery(pair: Pair, salt: str, conversation: str) -> ForgedScope | None:
+    """Return the scope that both sides of a pair claim, where a pair is about that."""
     if pair.scope is not ProbeScope.S5:
-        return {}, {}
-    body: dict[str, object] = {
-        "cache_salt": salt,
-        "prompt_cache_key": conversation,
-        "user": conversation,
-    }
-    headers = {
-        "x-session-id": conversation,
-        "x-tenant-id": pair.writer,
-        "x-kvward-tenant": pair.writer,
-        "x-cache-salt": salt,
-    }
-    return body, headers
+        return None
+    return ForgedScope(salt=salt, session=conversation, tenant=pair.writer)

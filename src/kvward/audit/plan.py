@@ -22,6 +22,10 @@ TURN_NAMES = ("c1", "c2", "c3", "c4")
 """Conversation names, the same for every tenant on purpose: a name is not a scope."""
 
 
+FORMAT_VERSION = 2
+"""Of plans and histories. 1 had one route, one address and no preset; files of it name none."""
+
+
 class Tier(StrEnum):
     """How much an audit looks at."""
 
@@ -31,9 +35,12 @@ class Tier(StrEnum):
 
 
 class Route(StrEnum):
-    """Which route of the target the prompts go to."""
+    """A kind of route that prompts go to, by the name the field has for it."""
 
     COMPLETIONS = "completions"
+    CHAT = "chat"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +91,12 @@ class Plan:
         run_nonce: Drawn for every run, so that a repeated seed does not meet its own cached state.
         cache_tier: Which tier is put to the test. For any but the device all pairs are primed
             first; then the operator's command empties the device; then all are probed.
+        format_version: Of this plan and the history that it heads.
+        route: The first of `routes`.
+        routes: Kinds of route that prompts go to, one for each pair and each prompt, by the seed.
+        replicas: Addresses of one stack that requests go to by the seed; `url` is the first.
+        preset, preset_reason: What the target is taken for, and why.
+        streamed: Whether answers are streamed, so that the first token has a time of its own.
     """
 
     url: str
@@ -101,6 +114,12 @@ class Plan:
     run_nonce: str = ""
     cache_tier: CacheTier = CacheTier.DEVICE
     tool_version: str = __version__
+    format_version: int = 1
+    routes: tuple[Route, ...] = (Route.COMPLETIONS,)
+    replicas: tuple[str, ...] = ()
+    preset: str = ""
+    preset_reason: str = ""
+    streamed: bool = True
 
     @property
     def num_statistical_cells(self) -> int:
@@ -128,7 +147,8 @@ class Plan:
         """Return the number of requests planned, one priming and two probes for each pair."""
         content = self.sizes.content_outputs + 2 * self.sizes.control_outputs
         pairs = 3 * self.sizes.pairs * len(self.pair_scopes)
-        return len(self.tenants) + (content if self.has_content else 0) + pairs
+        accesses = len(self.tenants) * max(1, len(self.replicas))
+        return accesses + (content if self.has_content else 0) + pairs
 
     @property
     def num_tokens(self) -> int:
@@ -197,6 +217,11 @@ def make_plan(
     cache_tier: CacheTier = CacheTier.DEVICE,
     alpha: float = 1e-3,
     confidence: float = 0.95,
+    routes: Sequence[Route] = (Route.COMPLETIONS,),
+    replicas: Sequence[str] = (),
+    preset: str = "",
+    preset_reason: str = "",
+    streamed: bool = True,
 ) -> Plan:
     """Fix a plan.
 
@@ -211,6 +236,8 @@ def make_plan(
         )
     if len(set(tenants)) != len(tenants):
         raise ConfigError("Two tenants have the same name.", hint="Name them differently.")
+    if not routes or len(set(routes)) != len(routes):
+        raise ConfigError("A plan has at least one route, and each of them once.")
     if not channels:
         raise ConfigError("No channel is chosen.", hint="Leave --channel out to read all.")
     if cache_tier is not CacheTier.DEVICE and LOAD_CHANNELS.intersection(channels):
@@ -227,7 +254,7 @@ def make_plan(
     return Plan(
         url=url,
         model=model,
-        route=Route.COMPLETIONS,
+        route=routes[0],
         tenants=tuple(tenants),
         tier=tier,
         seed=seed,
@@ -239,4 +266,10 @@ def make_plan(
         run_nonce=run_nonce,
         cache_tier=cache_tier,
         cells=planned_cells(channels, declared_level=declared_level),
+        format_version=FORMAT_VERSION,
+        routes=tuple(routes),
+        replicas=tuple(replicas),
+        preset=preset,
+        preset_reason=preset_reason,
+        streamed=streamed,
     )

@@ -12,6 +12,7 @@ from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
 from kvward.audit.pairs import Pair, iter_pairs, prime_pair, probe_pair, run_pair
+from kvward.audit.placement import Placement
 from kvward.audit.plan import Plan
 from kvward.audit.prompts import Prompt, write_canary_prompt, write_probe_prompt
 from kvward.audit.sessions import audit_sessions
@@ -61,6 +62,7 @@ class AuditRun:
         self._on_progress = on_progress
         self._redactor = Redactor(frozenset(WORDS))
         self._sessions = audit_sessions(plan)
+        self._placement = Placement(plan)
         self._phase = "starting"
         self._done = 0
         self.trials: list[Trial] = []
@@ -99,14 +101,14 @@ class AuditRun:
                 num_words=self._plan.prompt_tokens,
                 nonce=f"{self._plan.run_nonce}:warm-up:{number}",
             )
-            await self._target.send(
-                Call(
-                    tenant=self._plan.tenants[0],
-                    prompt=prompt.text,
-                    max_tokens=1,
-                    conversation=f"warm-up-{number}",
-                )
+            warming = Call(
+                tenant=self._plan.tenants[0],
+                prompt=prompt.text,
+                max_tokens=1,
+                conversation=f"warm-up-{number}",
             )
+            for call in self._placement.everywhere(warming):
+                await self._target.send(call)
         self._phase = "metadata and timing"
         for pair, hint in zip(pairs, hints, strict=True):
             await probe_pair(pair, self._send_pair, hint=hint)
@@ -139,14 +141,14 @@ class AuditRun:
                 group.create_task(client())
 
     async def _send_load(self, arm: Arm, session: Session, prompt: Prompt, call: Call) -> Reply:
-        reply = await self._target.send(call)
+        reply = await self._target.send(self._placement.of_prompt(call, prompt))
         self._record(arm, session.tenant, session.conversation, prompt, reply, pair=None)
         return reply
 
     async def _send_pair(
         self, pair: Pair, arm: Arm, which: int, conversation: str, call: Call
     ) -> Reply:
-        reply = await self._target.send(call)
+        reply = await self._target.send(self._placement.of_pair(call, pair, arm))
         self._record(arm, call.tenant, conversation, pair.prompts[which - 1], reply, pair=pair)
         return reply
 
@@ -187,6 +189,13 @@ class AuditRun:
             cached_tokens=reply.cached_tokens,
             response_ids=reply.response_ids,
             error=reply.error,
+            created_tokens=reply.created_tokens,
+            route=reply.route,
+            replica=reply.replica if len(self._plan.replicas) > 1 else None,
+            num_retries=reply.num_retries,
+            finish_reason=reply.finish_reason,
+            model=reply.model,
+            output_digest=reply.output_digest,
         )
         self.trials.append(trial)
         self._history.write(trial)

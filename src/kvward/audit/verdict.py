@@ -20,6 +20,7 @@ class Finding:
         words: Code words seen. Our own words only, never a target's text.
         cached_tokens: For metadata.
         probability: That chance alone shows as much, for content.
+        replica: Which of the target's addresses the reader asked; None where there is one.
         note: What was odd, in our words; never a target's text.
         deviation_nats: By how much the answer is not what its request alone gives.
     """
@@ -30,6 +31,7 @@ class Finding:
     words: tuple[str, ...] = ()
     cached_tokens: int | None = None
     probability: float | None = None
+    replica: int | None = None
     note: str | None = None
     deviation_nats: float | None = None
 

@@ -5,22 +5,34 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvward.audit.history import HistoryFile, Trial
 from kvward.audit.judge import judge
-from kvward.audit.plan import Plan, Sizes, Tier, make_plan
+from kvward.audit.plan import LOAD_CHANNELS, Plan, Route, Sizes, Tier, make_plan
 from kvward.audit.report.model import AuditReport, make_report
 from kvward.audit.run import AuditRun, Progress
-from kvward.audit.target import Target
-from kvward.cli.flush import DeviceFlush
+from kvward.audit.target import (
+    NO_LIMITS,
+    Control,
+    Controls,
+    Limits,
+    Preset,
+    Spend,
+    Target,
+    check_budget,
+)
+from kvward.errors import ConfigError
 from kvward.terms import CacheTier, Channel, SharingLevel
 
 HISTORY_NAME = "history.jsonl"
 REPORT_NAME = "report.json"
 PAGE_NAME = "report.html"
+
+_PROMPT_TOKENS = 512
+_ABOVE_MINIMUM = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +40,17 @@ class AuditRequest:
     """What to audit and how.
 
     Attributes:
+        url: The first address.
+        replicas: Further addresses of the same stack.
         keys: API key of each tenant. [secret]
         declared_level: The level that the stack promises; None when nobody said.
         cache_tier: Which tier is put to the test.
-        flush_command: Empties the device tier; needed for every other one.
+        channels: None for all that the target's routes can be read for.
+        prompt_tokens: Length of the pairs' prompts; None for 512, or what the target needs for
+            caching at all.
+        preset: What the target is; None asks it.
+        routes: None for the first route that the preset has.
+        controls: What only the operator can do; a flush is needed for every tier but the device.
     """
 
     url: str
@@ -39,13 +58,18 @@ class AuditRequest:
     model: str | None
     tier: Tier
     seed: int
-    channels: Sequence[Channel]
+    channels: Sequence[Channel] | None
     declared_level: SharingLevel | None
     clients: int
-    prompt_tokens: int
+    prompt_tokens: int | None
     sizes: Sizes | None = None
     cache_tier: CacheTier = CacheTier.DEVICE
-    flush_command: str | None = None
+    replicas: Sequence[str] = ()
+    preset: Preset | None = None
+    routes: Sequence[Route] | None = None
+    stream: bool = True
+    limits: Limits = NO_LIMITS
+    controls: Controls = field(default_factory=lambda: Controls({}))
     title: str = "Audit"
     note: str = ""
 
@@ -60,39 +84,52 @@ async def run_audit(
     folder: Path,
     on_plan: Callable[[Plan], bool],
     on_progress: Callable[[Progress], None],
+    on_spend: Callable[[Spend], None] = lambda _: None,
 ) -> tuple[AuditReport, list[Trial]] | None:
     """Reach the target, fix the plan, run it, judge it.
 
     Args:
         folder: Takes the history.
         on_plan: Called with the plan before its first request; False ends here.
+        on_spend: Called before that with what the plan costs at most.
     Returns:
         None when `on_plan` said so.
+    Raises:
+        BudgetExceededError: The plan exceeds the limits; nothing of it was sent.
+        ConfigError: The target's preset does not have a route, or cannot be read for a channel.
     """
     target = Target(
-        request.url,
+        [request.url, *request.replicas],
         request.keys,
         model=request.model,
         max_connections=4 * request.clients,
+        preset=request.preset,
+        stream=request.stream,
+        limits=request.limits,
     )
     async with target:
+        routes = choose_routes(request, target)
         plan = make_plan(
             url=target.url,
             model=target.model,
             tenants=list(request.keys),
             tier=request.tier,
             seed=request.seed,
-            channels=request.channels,
+            channels=choose_channels(request, target, routes),
             declared_level=request.declared_level,
             clients=request.clients,
-            prompt_tokens=request.prompt_tokens,
+            prompt_tokens=_choose_length(request, target.preset),
             sizes=request.sizes,
             run_nonce=secrets.token_hex(8),
             cache_tier=request.cache_tier,
+            routes=routes,
+            replicas=target.urls if len(target.urls) > 1 else (),
+            preset=target.preset.name,
+            preset_reason=target.choice.reason,
+            streamed=target.streams,
         )
-        flush = None
-        if request.flush_command is not None:
-            flush = DeviceFlush(request.flush_command, target)
+        on_spend(check_budget(plan, target.preset, request.limits))
+        flush = _flush(request.controls.hiding(request.keys.values()), target)
         if not on_plan(plan):
             return None
         started, began = int(time.time()), time.perf_counter()
@@ -115,3 +152,63 @@ async def run_audit(
         duration_s=duration,
     )
     return report, trials
+
+
+def choose_routes(request: AuditRequest, target: Target) -> list[Route]:
+    """Return the routes of an audit.
+
+    Raises:
+        ConfigError: The preset does not have one that was asked for.
+    """
+    routes = list(request.routes or [next(iter(target.preset.routes))])
+    for route in routes:
+        target.route(route)
+    return routes
+
+
+def choose_channels(
+    request: AuditRequest, target: Target, routes: Sequence[Route]
+) -> Sequence[Channel]:
+    """Return the channels of an audit: those asked for, else all that can be read.
+
+    Raises:
+        ConfigError: Content was asked for, and a route gives too few logprobs to read it.
+    """
+    mute = [route for route in routes if not target.route(route).gives_content]
+    wrapped = [route for route in routes if not target.route(route).verbatim]
+    if request.channels is None:
+        unread = set(LOAD_CHANNELS) if mute or request.cache_tier is not CacheTier.DEVICE else set()
+        if wrapped:
+            unread.add(Channel.DIFFERENTIAL)
+        return [channel for channel in Channel if channel not in unread]
+    if mute and LOAD_CHANNELS.intersection(request.channels):
+        raise ConfigError(
+            f"Content cannot be read from {mute[0]} of {target.preset.title}: it gives no 20 "
+            "logprobs for a token.",
+            hint="Choose another --route, or the channels metadata and timing.",
+        )
+    if wrapped and Channel.DIFFERENTIAL in request.channels:
+        raise ConfigError(
+            f"Answers of {wrapped[0]} cannot be worked out: a template stands around the prompt.",
+            hint="Choose --route completions, or leave the differential channel out.",
+        )
+    return request.channels
+
+
+def _choose_length(request: AuditRequest, preset: Preset) -> int:
+    if request.prompt_tokens is not None:
+        return request.prompt_tokens
+    if preset.min_prompt_tokens == 1:
+        return _PROMPT_TOKENS
+    return max(_PROMPT_TOKENS, round(preset.min_prompt_tokens * _ABOVE_MINIMUM))
+
+
+def _flush(controls: Controls, target: Target) -> Callable[[], Awaitable[None]] | None:
+    """Return what empties the device tier, if the operator said how."""
+    if Control.FLUSH_DEVICE not in controls:
+        return None
+
+    async def flush() -> None:
+        await controls.run(Control.FLUSH_DEVICE, target)
+
+    return flush

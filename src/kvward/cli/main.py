@@ -13,6 +13,7 @@ from kvward import __version__
 from kvward.errors import (
     AuditError,
     BackendUnavailableError,
+    BudgetExceededError,
     IsolationError,
     KeyringUnavailableError,
     KvwardError,
@@ -87,7 +88,7 @@ def exit_code_of(error: KvwardError) -> ExitCode:
     match error:
         case TargetUnreachableError() | BackendUnavailableError() | KeyringUnavailableError():
             return ExitCode.UNREACHABLE
-        case TargetRefusedError():
+        case TargetRefusedError() | BudgetExceededError():
             return ExitCode.USAGE
         case AuditError() | IsolationError():
             return ExitCode.INCONCLUSIVE

@@ -78,7 +78,8 @@ def _explain(
     named = attribute(foreign, sessions, num_comparisons=comparisons)
     if not named:
         words = tuple(sorted(foreign))
-        return [(ProbeScope.S0, Finding(trial=trial.number, reader=name, words=words))]
+        nobodys = Finding(trial=trial.number, reader=name, words=words, replica=trial.replica)
+        return [(ProbeScope.S0, nobodys)]
     return [
         (
             relation(reader, found.session),
@@ -88,6 +89,7 @@ def _explain(
                 source=f"{found.session.tenant}/{found.session.conversation}",
                 words=found.words,
                 probability=found.probability,
+                replica=trial.replica,
             ),
         )
         for found in named

@@ -59,6 +59,7 @@ def differential_evidence(
             trial=trial.number,
             reader=f"{trial.tenant}/{trial.conversation}",
             deviation_nats=round(deviation.nats, 4),
+            replica=trial.replica,
         )
         for trial, deviation in read
         if deviation.nats is not None and deviation.nats > margin

@@ -54,6 +54,7 @@ def excess_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tup
                 reader=f"{trial.tenant}/{trial.conversation}",
                 cached_tokens=excess.cached_tokens,
                 note="its own scope had sent no such beginning",
+                replica=trial.replica,
             )
         )
     return {scope: tuple(findings) for scope, findings in found.items()}

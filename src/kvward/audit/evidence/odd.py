@@ -19,8 +19,8 @@ def odd_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tuple[
         scope: list(findings) for scope, findings in excess_findings(plan, trials).items()
     }
     by_number = {trial.number: trial for trial in trials}
-    answers = [
-        Answered(
+    answers = {
+        trial.number: Answered(
             trial=trial.number,
             ids=trial.response_ids,
             prompt_words=trial.prompt_words,
@@ -28,8 +28,16 @@ def odd_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tuple[
         )
         for trial in trials
         if trial.ending is not Ending.FAILED
+    }
+    # What a route puts around a prompt is counted with it, so sizes are usual for one route only.
+    wrong_sizes = [
+        confusion
+        for route in plan.routes
+        for confusion in find_wrong_sizes(
+            answer for number, answer in answers.items() if by_number[number].route is route
+        )
     ]
-    for confusion in (*find_shared_ids(answers), *find_wrong_sizes(answers)):
+    for confusion in (*find_shared_ids(answers.values()), *wrong_sizes):
         trial = by_number[confusion.trial]
         other = None if confusion.other is None else by_number[confusion.other]
         relation = _relation(trial, other)
@@ -41,6 +49,7 @@ def odd_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tuple[
                 reader=f"{trial.tenant}/{trial.conversation}",
                 source=None if other is None else f"{other.tenant}/{other.conversation}",
                 note=confusion.what,
+                replica=trial.replica,
             )
         )
     return {scope: tuple(findings) for scope, findings in found.items()}

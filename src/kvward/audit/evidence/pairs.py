@@ -16,14 +16,18 @@ _PROBE_ARMS = (Arm.PROBE_PRIMED, Arm.PROBE_UNPRIMED)
 
 
 def timed_pairs(trials: Sequence[Trial], scope: ProbeScope) -> tuple[TimedPair, ...]:
-    """Return the complete pairs of a scope in the order in which they were run."""
+    """Return the complete pairs of a scope in the order in which they were run.
+
+    Torn pairs are left out, see `torn_pairs`.
+    """
+    torn = torn_pairs(trials, scope)
     by_pair: dict[int, dict[Arm, Trial]] = {}
     for trial in trials:
         if trial.scope is scope and trial.arm in _PROBE_ARMS and trial.pair is not None:
             by_pair.setdefault(trial.pair, {})[trial.arm] = trial
     pairs = []
-    for _, arms in sorted(by_pair.items()):
-        if len(arms) < len(_PROBE_ARMS):
+    for number, arms in sorted(by_pair.items()):
+        if len(arms) < len(_PROBE_ARMS) or number in torn:
             continue
         primed, unprimed = (arms[arm] for arm in _PROBE_ARMS)
         if primed.ttft_ns is None or unprimed.ttft_ns is None or primed.coin is None:
@@ -32,6 +36,22 @@ def timed_pairs(trials: Sequence[Trial], scope: ProbeScope) -> tuple[TimedPair, 
         first, second = times if primed.coin == 1 else times[::-1]
         pairs.append(TimedPair(first_ns=first, second_ns=second, coin=primed.coin))
     return tuple(pairs)
+
+
+def torn_pairs(trials: Sequence[Trial], scope: ProbeScope) -> frozenset[int]:
+    """Return the pairs whose second probe had to wait after the first one was answered.
+
+    The wait came between the two probes of a pair, so their times are no longer exchangeable.
+    What was counted stands: a hit is a hit, however long it took to ask.
+    """
+    return frozenset(
+        trial.pair
+        for trial in trials
+        if trial.scope is scope
+        and trial.pair is not None
+        and trial.first is False
+        and trial.num_retries
+    )
 
 
 def counted_probes(trials: Sequence[Trial], scope: ProbeScope) -> list[CountedProbe]:
@@ -85,6 +105,7 @@ def metadata_findings(
                     reader=f"{trial.tenant}/{trial.conversation}",
                     source=None if writer is None else f"{writer.tenant}/{writer.conversation}",
                     cached_tokens=trial.cached_tokens,
+                    replica=trial.replica,
                 )
             )
     return tuple(findings)

@@ -66,8 +66,14 @@ class AuditReport:
         ]
         tier = self.plan.cache_tier
         own = "engine's own memory" if tier is CacheTier.DEVICE else f"{tier.value} tier"
-        rows += [f"tiers other than the {own}", "routes other than /v1/completions"]
+        routes = " and ".join(route.value for route in self.plan.routes)
+        rows += [f"tiers other than the {own}", f"routes other than {routes}"]
         return rows
+
+    @property
+    def num_dropped_pairs(self) -> int:
+        """Return how many pairs' times were not compared, because a probe had to be sent again."""
+        return sum(self.judgement.dropped_pairs.values())
 
     def to_json(self) -> bytes:
         """Return the machine-readable report."""
@@ -82,6 +88,7 @@ class AuditReport:
             "not_planned": self.unplanned,
             "num_trials": self.num_trials,
             "num_failed": self.num_failed,
+            "num_dropped_pairs": self.num_dropped_pairs,
             "started_unix_s": self.started_unix_s,
             "duration_s": round(self.duration_s, 3),
         }

@@ -23,6 +23,7 @@ def render_plan(plan: Plan) -> str:
     return "\n".join(
         [
             f"Plan {plan.digest[:16]} for {plan.url}, model {plan.model}, seed {plan.seed}",
+            *_target_lines(plan),
             f"  tenants   {', '.join(plan.tenants)}",
             f"  cells     {cells}",
             f"  requests  {plan.num_requests}, about {plan.num_tokens} prompt tokens",
@@ -30,6 +31,18 @@ def render_plan(plan: Plan) -> str:
             f"  error     {plan.alpha:g} for the whole audit; bounds at {plan.confidence:.0%}",
         ]
     )
+
+
+def _target_lines(plan: Plan) -> list[str]:
+    """Return what the target is taken for, by which routes and addresses it is asked."""
+    routes = ", ".join(route.value for route in plan.routes)
+    how = "streamed" if plan.streamed else "not streamed"
+    lines = [f"  routes    {routes}, {how}"]
+    if plan.preset:
+        lines.insert(0, f"  target    {plan.preset} ({plan.preset_reason})")
+    if len(plan.replicas) > 1:
+        lines += [f"  replica {n} {url}" for n, url in enumerate(plan.replicas)]
+    return lines
 
 
 def render_text(report: AuditReport) -> str:
@@ -45,6 +58,12 @@ def render_text(report: AuditReport) -> str:
         f"  {report.num_trials} requests in {report.duration_s:.1f} s, {report.num_failed} failed; "
         f"plan {report.plan.digest[:16]}, history {_history(report)}"
     )
+    lines += _target_lines(report.plan)
+    if report.num_dropped_pairs:
+        lines.append(
+            f"  The times of {report.num_dropped_pairs} pairs were not compared: the target "
+            "refused a probe for now after the other one was answered."
+        )
     lines.append("  Not looked at: " + "; ".join(report.unplanned) + ".")
     return "\n".join(lines)
 
@@ -68,20 +87,23 @@ def outcome_text(verdict: Verdict) -> str:
 
 def finding_text(finding: Finding) -> str:
     """Return one finding as a sentence."""
+    at = "" if finding.replica is None else f" at replica {finding.replica}"
     if finding.cached_tokens is None and finding.note is not None:
         source = f", of {finding.source}" if finding.source else ""
-        return f"The answer to {finding.reader}: {finding.note}{source}."
+        return f"The answer to {finding.reader}{at}: {finding.note}{source}."
     if finding.cached_tokens is not None:
         source = f" of {finding.source}" if finding.source else ""
         source += f"; {finding.note}" if finding.note else ""
-        return f"{finding.reader} was told of {finding.cached_tokens} cached tokens{source}."
+        return f"{finding.reader} was told of {finding.cached_tokens} cached tokens{source}{at}."
     if finding.deviation_nats is not None:
-        return f"The answer to {finding.reader} is off by {finding.deviation_nats:.3g} nats."
+        return f"The answer to {finding.reader}{at} is off by {finding.deviation_nats:.3g} nats."
     words = " ".join(finding.words)
     if finding.source is None:
-        return f"The answer to {finding.reader} holds words of no single other session: {words}."
+        return (
+            f"The answer to {finding.reader}{at} holds words of no single other session: {words}."
+        )
     chance = f", by chance {finding.probability:.0e}" if finding.probability is not None else ""
-    return f"{finding.reader} was shown {finding.source}'s words: {words}{chance}."
+    return f"{finding.reader}{at} was shown {finding.source}'s words: {words}{chance}."
 
 
 def _verdict_lines(verdict: Verdict) -> list[str]:
