@@ -21,6 +21,9 @@ from kvward.lab.interface import (
 from kvward.lab.scheduler import Scheduler
 from lab_models import plain_logits
 
+# Defects that a ward inside the engine mends, whatever else is planted.
+WARD_MENDS = ("early-publish", "reuse-in-flight", "scope-missing")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -22,7 +23,7 @@ from kvward.cli.listen import listen
 from kvward.errors import ConfigError
 from kvward.events import EventCounter
 from kvward.gateway import read_policy
-from kvward.lab.defects import DEFECTS, plant_defects
+from kvward.lab.defects import DEFECTS, Defect, plant_defects
 from kvward.lab.engine import LabEngine
 from kvward.lab.fetch import cache_folder, fetch_smollm2, find_model
 from kvward.lab.interface import EngineOptions
@@ -51,8 +52,10 @@ def engine_options(function: Callback) -> Callback:
     for option in [
         click.option("--model", default=CANARY, show_default=True, metavar="NAME|DIR",
                      help="canary, smollm2, a model folder, or a .gguf file."),
-        click.option("--defect", "defects", multiple=True, metavar="NAME",
+        click.option("--defect", "defects", multiple=True, metavar="NAME[:RATE]",
                      help="Plant a defect; may be given again. See `kvward lab defects`."),
+        click.option("--defect-seed", type=int, default=0, show_default=True,
+                     help="Decides which opportunities a defect with a rate takes."),
         click.option("--blocks", type=click.IntRange(min=2), default=256, show_default=True,
                      help="Blocks of 16 tokens in the engine's memory."),
         click.option("--host-blocks", type=click.IntRange(min=0), default=0, show_default=True,
@@ -75,6 +78,7 @@ def serve(
     *,
     model: str,
     defects: tuple[str, ...],
+    defect_seed: int,
     blocks: int,
     host_blocks: int,
     no_prefix_cache: bool,
@@ -96,6 +100,7 @@ def serve(
         if not key:
             raise ConfigError(f"The environment variable {api_key_env} is not set.")
         api_keys = frozenset({key})
+    behaviour = plant_defects(defects, DEFECTS, seed=defect_seed)
     loaded = load_named_model(model)
     options = EngineOptions(
         num_blocks=blocks, host_blocks=host_blocks, prefix_cache=not no_prefix_cache
@@ -107,7 +112,7 @@ def serve(
             loaded.weights,
             loaded.config,
             options,
-            behaviour=plant_defects(defects, DEFECTS),
+            behaviour=behaviour,
             ward=ward,
             manifest_digest=equal.resolve(digest),
         )
@@ -126,20 +131,29 @@ def serve(
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 def list_defects(*, as_json: bool) -> None:
     """List the defects that can be planted."""
-    rows = [
-        {
-            "name": defect.name,
-            "class": defect.failure_class,
-            "expected_channels": sorted(defect.expected_channels),
-            "summary": defect.summary,
-        }
-        for defect in DEFECTS.values()
-    ]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps([_describe(defect) for defect in DEFECTS.values()], indent=2))
         return
-    for row in rows:
-        click.echo(f"{row['name']:18} {row['class']:11} {row['summary']}")
+    for defect in DEFECTS.values():
+        rate = ":RATE" if defect.takes_rate else ""
+        click.echo(f"{defect.name + rate:32} {defect.failure_class:11} {defect.summary}")
+        channels = ", ".join(sorted(defect.channels))
+        start = f" Start with {shlex.join(defect.start)}." if defect.start else ""
+        click.echo(f"{'':32} {'':11} Shows in {channels}.{start} {defect.shows}")
+
+
+def _describe(defect: Defect) -> dict[str, object]:
+    return {
+        "name": defect.name,
+        "class": defect.failure_class,
+        "channels": sorted(defect.channels),
+        "summary": defect.summary,
+        "takes_rate": defect.takes_rate,
+        "rate_of": defect.opportunity,
+        "start": list(defect.start),
+        "shows": defect.shows,
+        "seen_in": defect.seen_in,
+    }
 
 
 @command.command("manifest")

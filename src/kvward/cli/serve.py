@@ -55,6 +55,7 @@ def command(
     port: int,
     model: str,
     defects: tuple[str, ...],
+    defect_seed: int,
     blocks: int,
     host_blocks: int,
     no_prefix_cache: bool,
@@ -79,6 +80,7 @@ def command(
             arguments = ["lab", "serve", "--model", model, "--blocks", str(blocks)]
             arguments += ["--host-blocks", str(host_blocks)]
             arguments += [part for name in defects for part in ("--defect", name)]
+            arguments += ["--defect-seed", str(defect_seed)]
             arguments += ["--no-prefix-cache"] if no_prefix_cache else []
             arguments += [] if edge_only else ["--ward-key-stdin"]
             if setup.policy.store is not None and not edge_only:

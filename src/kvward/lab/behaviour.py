@@ -1,23 +1,75 @@
-"""What the engine does at the few places where engines have been seen to go wrong."""
+"""What goes wrong in the engine, where, and how often. Nothing does unless it is asked for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from random import Random
+from types import MappingProxyType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Slip(StrEnum):
+    """A place where engines have been seen to go wrong; each has the name of its defect."""
+
+    SCOPE_MISSING = "scope-missing"
+    REUSE_IN_FLIGHT = "reuse-in-flight"
+    EARLY_PUBLISH = "early-publish"
+
+
 class Behaviour:
-    """Choices of the scheduler. The sound engine makes all of them; a defect turns one off.
+    """Decides at every such place whether it goes wrong this time. The sound one never does.
 
+    Each slip has a random stream of its own, so that which of its opportunities are struck
+    depends on the seed and on their order, and on no other defect. A slip is asked about from one
+    thread only.
+
+    Args:
+        rates: For each slip that is planted, the probability per opportunity, 0 < rate <= 1.
+        seed: Of the random streams.
     Attributes:
-        scope_in_key: The request's scope enters the hash of its blocks.
-        pin_hits: A block found in the index is held by the request from then on.
-        publish_when_written: A block becomes findable after all its layers are written.
+        opportunities: How often each planted slip could have happened.
+        strikes: How often it did. Ground truth, for tests; no answer tells it.
     """
 
-    scope_in_key: bool
-    pin_hits: bool
-    publish_when_written: bool
+    def __init__(
+        self, rates: Mapping[Slip, float] = MappingProxyType({}), *, seed: int = 0
+    ) -> None:
+        self._rates = dict(rates)
+        self._random = {slip: Random(f"{seed}/{slip}") for slip in rates}  # noqa: S311 - repeatable
+        self.opportunities: Counter[Slip] = Counter()
+        self.strikes: Counter[Slip] = Counter()
+
+    def has(self, slip: Slip) -> bool:
+        """Tell whether a slip is planted, for what has to be prepared before one can happen."""
+        return slip in self._rates
+
+    def slips(self, slip: Slip) -> bool:
+        """Tell whether it goes wrong now. Every call is an opportunity, and counted."""
+        rate = self._rates.get(slip)
+        if rate is None:
+            return False
+        self.opportunities[slip] += 1
+        if rate < 1 and self._random[slip].random() >= rate:
+            return False
+        self.strikes[slip] += 1
+        return True
+
+    def slips_once(self, slip: Slip, decided: dict[Slip, bool]) -> bool:
+        """Tell whether it goes wrong for somebody for whom it is decided once.
+
+        Args:
+            decided: What has been decided for them so far, changed in place.
+        """
+        if slip not in self._rates:
+            return False
+        if slip not in decided:
+            decided[slip] = self.slips(slip)
+        return decided[slip]
+
+    def pick(self, slip: Slip, num_choices: int) -> int:
+        """Return which of some equal possibilities a slip takes, 0 <= choice < num_choices."""
+        return self._random[slip].randrange(num_choices)
 
 
-SOUND = Behaviour(scope_in_key=True, pin_hits=True, publish_when_written=True)
+SOUND = Behaviour()

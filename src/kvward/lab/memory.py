@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvward.blocks.chain import derive_chain_root
-from kvward.lab.behaviour import Behaviour
+from kvward.lab.behaviour import Behaviour, Slip
 from kvward.lab.index import PrefixIndex
 from kvward.lab.interface import (
     EngineOptions,
@@ -67,7 +67,7 @@ class BlockMemory:
         durable = None
         if self._ward is not None:
             durable = self._ward.durable(request.cache_salt, request.owner_tag)
-        key_scope = scope if self._behaviour.scope_in_key else None
+        key_scope = None if self._behaviour.slips(Slip.SCOPE_MISSING) else scope
         return Sequence(
             request=request,
             on_event=on_event,
@@ -105,8 +105,9 @@ class BlockMemory:
             if not self.grow(sequence):  # only when hits were not held and one was taken
                 self.release(sequence)
                 return False
-        if not self._behaviour.publish_when_written:
-            for number in range(sequence.num_published, len(sequence.tokens) // block_tokens):
+        unwritten = range(sequence.num_published, len(sequence.tokens) // block_tokens)
+        if unwritten and self._slips(Slip.EARLY_PUBLISH, sequence):
+            for number in unwritten:
                 self._make_findable(sequence, number)
         return True
 
@@ -157,6 +158,10 @@ class BlockMemory:
         """Return how many blocks nobody holds."""
         return self._pool.num_available
 
+    def _slips(self, slip: Slip, sequence: Sequence) -> bool:
+        """Tell whether it goes wrong for a request; that is decided once."""
+        return self._behaviour.slips_once(slip, sequence.slips)
+
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self._options.block_tokens)
 
@@ -180,11 +185,10 @@ class BlockMemory:
             if generation is None:
                 self._stats["refused_hits"] += 1
                 break
-            if self._behaviour.pin_hits:
+            is_pinned = not self._slips(Slip.REUSE_IN_FLIGHT, sequence)
+            if is_pinned:
                 self._pool.pin(block)
-            hits.append(
-                HeldBlock(block=block, pinned=self._behaviour.pin_hits, generation=generation)
-            )
+            hits.append(HeldBlock(block=block, pinned=is_pinned, generation=generation))
         return hits
 
     def _restore_from_host(self, sequence: Sequence) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvward.blocks.chain import derive_chain_link
+from kvward.lab.behaviour import Slip
 from kvward.lab.interface import DurableBlocks, GenerationRequest, TokenEvent
 
 
@@ -37,6 +38,7 @@ class Sequence:
         num_computed: Tokens whose keys and values are in its blocks.
         num_published: Full blocks that have been offered to the index.
         cached_tokens: Prompt tokens reused when it was first admitted.
+        slips: What has been decided to go wrong for it, or not to.
     """
 
     request: GenerationRequest
@@ -51,6 +53,7 @@ class Sequence:
     num_computed: int = 0
     num_published: int = 0
     cached_tokens: int | None = None
+    slips: dict[Slip, bool] = field(default_factory=dict)
     _hashes: list[bytes] = field(default_factory=list)
     _content_hashes: list[bytes] = field(default_factory=list)
 
