@@ -47,6 +47,8 @@ class Channel(StrEnum):
     CONTENT = "content"
     METADATA = "metadata"
     TIMING = "timing"
+    DIFFERENTIAL = "differential"
+    EVICTION = "eviction"
 
 
 class ProbeScope(StrEnum):

@@ -60,6 +60,10 @@ def engine_options(function: Callback) -> Callback:
                      help="Blocks of 16 tokens in the engine's memory."),
         click.option("--host-blocks", type=click.IntRange(min=0), default=0, show_default=True,
                      help="Blocks kept in the offload tier."),
+        click.option("--host-steps", type=click.IntRange(min=0), default=0, show_default=True,
+                     help="Steps until a block from the offload tier has come."),
+        click.option("--host-fault-rate", type=click.FloatRange(0, 1), default=0.0,
+                     show_default=True, help="How often the offload tier fails."),
         click.option("--no-prefix-cache", is_flag=True, help="Reuse nothing."),
     ]:  # fmt: skip
         function = option(function)
@@ -81,6 +85,8 @@ def serve(
     defect_seed: int,
     blocks: int,
     host_blocks: int,
+    host_steps: int,
+    host_fault_rate: float,
     no_prefix_cache: bool,
     host: str,
     port: int,
@@ -103,7 +109,11 @@ def serve(
     behaviour = plant_defects(defects, DEFECTS, seed=defect_seed)
     loaded = load_named_model(model)
     options = EngineOptions(
-        num_blocks=blocks, host_blocks=host_blocks, prefix_cache=not no_prefix_cache
+        num_blocks=blocks,
+        host_blocks=host_blocks,
+        host_steps=host_steps,
+        host_fault_rate=host_fault_rate,
+        prefix_cache=not no_prefix_cache,
     )
     layout = block_layout(loaded.config, block_tokens=options.block_tokens)
     digest = loaded.manifest(block_tokens=options.block_tokens).digest()

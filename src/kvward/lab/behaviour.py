@@ -15,6 +15,21 @@ class Slip(StrEnum):
     SCOPE_MISSING = "scope-missing"
     REUSE_IN_FLIGHT = "reuse-in-flight"
     EARLY_PUBLISH = "early-publish"
+    SCOPE_MISSING_OFFLOAD = "scope-missing-offload"
+    SHORT_BLOCK_HASH = "short-block-hash"
+    HIDDEN_SHARING = "hidden-sharing"
+    CACHED_TOKENS_GLOBAL = "cached-tokens-global"
+    LATE_OFFLOAD = "late-offload"
+    CANCEL_IN_FLIGHT = "cancel-in-flight"
+    READ_BEFORE_READY = "read-before-ready"
+    PHANTOM_HIT = "phantom-hit"
+    DOUBLE_OWNERSHIP = "double-ownership"
+    HIT_TOO_LONG = "hit-too-long"
+    LAYER_MISSING = "layer-missing"
+    POSITION_SHIFT = "position-shift"
+    TABLE_ROW_MIXED = "table-row-mixed"
+    TORN_WRITE_SERVED = "torn-write-served"
+    FAILED_LOAD_SERVED = "failed-load-served"
 
 
 class Behaviour:

@@ -125,6 +125,8 @@ class EngineOptions:
     max_batch_tokens: int = 256  # per step; longer prompts are prefilled in chunks
     prefix_cache: bool = True
     host_blocks: int = 0  # 0: no offload tier
+    host_steps: int = 0  # steps until a block from the host tier has come; 0: at once
+    host_fault_rate: float = 0.0  # of the host tier's writes and reads, 0 to 1
 
 
 class Engine(Protocol):

@@ -4,27 +4,55 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvward.blocks.chain import derive_chain_root
 from kvward.lab.behaviour import Behaviour, Slip
 from kvward.lab.index import PrefixIndex
 from kvward.lab.interface import (
     EngineOptions,
+    FloatArray,
     GenerationRequest,
     LlamaConfig,
     TokenEvent,
     Ward,
 )
 from kvward.lab.model import new_pages
+from kvward.lab.naming import name_blocks
 from kvward.lab.offload import HostEntry, HostTier
 from kvward.lab.pool import BlockPool
 from kvward.lab.sampling import request_random
 from kvward.lab.sequence import HeldBlock, Sequence
+from kvward.lab.transfer import Transfer, Transfers
 
 _RESTORED_AT_ONCE = 16
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Label:
+    """What is known of a block that can be found.
+
+    Attributes:
+        offload_name: Its name in the host tier.
+        content_name: Without a scope; None when nobody asks for it.
+        scopes: Of the requests that wrote or reused it.
+    """
+
+    offload_name: bytes
+    content_name: bytes | None
+    scopes: set[str | None] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LateSave:
+    """A block whose content is to be read for the host tier when it is too late."""
+
+    block: int
+    name: bytes
+    owner: str | None
+    scopes: frozenset[str | None]
 
 
 class BlockMemory:
@@ -52,7 +80,13 @@ class BlockMemory:
         self._stats = stats
         self._pool = BlockPool(options.num_blocks, on_evict=self._evict)
         self._index = PrefixIndex()
-        self._host = HostTier(options.host_blocks)
+        self._host = HostTier(
+            options.host_blocks, fault_rate=options.host_fault_rate, behaviour=behaviour
+        )
+        self._labels: dict[int, _Label] = {}
+        self._transfers = Transfers()
+        self._late_saves: list[_LateSave] = []
+        self._content_names: Counter[bytes] = Counter()
         self.pages = new_pages(
             config, num_blocks=options.num_blocks, block_tokens=options.block_tokens
         )
@@ -67,17 +101,38 @@ class BlockMemory:
         durable = None
         if self._ward is not None:
             durable = self._ward.durable(request.cache_salt, request.owner_tag)
-        key_scope = None if self._behaviour.slips(Slip.SCOPE_MISSING) else scope
+        tokens = list(request.prompt_token_ids)
         return Sequence(
             request=request,
             on_event=on_event,
             scope=scope,
-            chain_root=derive_chain_root(manifest_digest=self._manifest_digest, scope=key_scope),
+            names=name_blocks(
+                tokens,
+                scope=scope,
+                manifest_digest=self._manifest_digest,
+                block_tokens=self._options.block_tokens,
+                behaviour=self._behaviour,
+            ),
             random=request_random(request.sampling),
-            tokens=list(request.prompt_token_ids),
+            tokens=tokens,
             durable=durable,
-            content_root=derive_chain_root(manifest_digest=self._manifest_digest, scope=None),
         )
+
+    @property
+    def is_transferring(self) -> bool:
+        """Tell whether anything is on its way from the host tier."""
+        return len(self._transfers) > 0
+
+    def begin_step(self) -> None:
+        """Let what is due from the host tier land."""
+        self._transfers.step()
+
+    def end_step(self) -> None:
+        """Do what was put off until the step had been computed."""
+        saves, self._late_saves = self._late_saves, []
+        for late in saves:
+            content = self.pages[:, :, late.block]
+            self._host.store(late.name, content, owner=late.owner, scopes=late.scopes)
 
     def admit(self, sequence: Sequence, *, headroom: int) -> bool:
         """Give a request all blocks its tokens need, as many as possible with their content.
@@ -88,18 +143,23 @@ class BlockMemory:
             False, and nothing changed, when memory does not suffice now.
         """
         block_tokens = self._options.block_tokens
+        known_to_all = self._num_known_to_all(sequence)
         hits = self._take_hits(sequence)
         needed = self._blocks_for(len(sequence.tokens)) - len(hits)
         if needed > 0 and self._pool.num_available < needed + headroom:
             self._give_back(hits)
             return False
         sequence.held = hits
+        sequence.num_reported = 0
+        self._count_hits(sequence)
         self._restore_from_host(sequence)
         self._restore_from_store(sequence)
+        self._take_one_too_many(sequence)
         sequence.num_computed = len(sequence.held) * block_tokens
         sequence.num_published = len(sequence.held)
         if sequence.cached_tokens is None:
-            sequence.cached_tokens = sequence.num_computed
+            reported = max(sequence.num_reported, known_to_all)
+            sequence.cached_tokens = reported * block_tokens
             self._stats["cached_tokens"] += sequence.num_computed
         while len(sequence.held) < self._blocks_for(len(sequence.tokens)):
             if not self.grow(sequence):  # only when hits were not held and one was taken
@@ -144,6 +204,8 @@ class BlockMemory:
 
     def release(self, sequence: Sequence) -> None:
         """Take back all blocks of a request; it is computed from the start if it comes again."""
+        if sequence.num_loading:
+            self._leave_transfers(sequence)
         self._give_back(sequence.held)
         sequence.held = []
         sequence.num_computed = 0
@@ -175,7 +237,7 @@ class BlockMemory:
         """Find and, in the same breath, hold the blocks whose content is on the device."""
         hits = []
         for number in range(self._num_reusable(sequence)):
-            name = sequence.block_hash(number, block_tokens=self._options.block_tokens)
+            name = sequence.names.resident.name(number)
             block = self._index.find(name)
             if block is None:
                 break
@@ -191,28 +253,118 @@ class BlockMemory:
             hits.append(HeldBlock(block=block, pinned=is_pinned, generation=generation))
         return hits
 
+    def _count_hits(self, sequence: Sequence) -> None:
+        """Count what was found as reused, and this scope as one that reused it."""
+        for held in sequence.held:
+            label = self._labels.get(held.block)
+            if label is None:
+                continue
+            if sequence.scope in label.scopes or not self._behaviour.has(Slip.HIDDEN_SHARING):
+                sequence.num_reported += 1
+            label.scopes.add(sequence.scope)
+
+    def _num_known_to_all(self, sequence: Sequence) -> int:
+        """Return how many leading blocks anybody has; 0 in the sound engine, which does not ask."""
+        number = 0
+        if self._behaviour.slips(Slip.CACHED_TOKENS_GLOBAL):
+            while (
+                number < self._num_reusable(sequence)
+                and self._content_names[sequence.names.content.name(number)] > 0
+            ):
+                number += 1
+        return number
+
+    def _take_one_too_many(self, sequence: Sequence) -> None:
+        """Count a block as found that holds what its last user left there."""
+        number = len(sequence.held)
+        if (
+            0 < number < self._num_reusable(sequence)
+            and self._slips(Slip.HIT_TOO_LONG, sequence)
+            and self.grow(sequence)
+        ):
+            sequence.num_reported += 1
+
     def _restore_from_host(self, sequence: Sequence) -> None:
-        """Copy further blocks of the prefix back from the host tier."""
+        """Bring further blocks of the prefix back from the host tier, now or some steps later."""
         for number in range(len(sequence.held), self._num_reusable(sequence)):
-            name = sequence.block_hash(number, block_tokens=self._options.block_tokens)
-            entry = self._host.fetch(name)
+            entry = self._host.fetch(sequence.names.offload.name(number))
             if entry is None or not self._may_restore(entry, sequence) or not self.grow(sequence):
                 return
-            held = sequence.held[number]
-            self.pages[:, :, held.block] = entry.content
-            self._commit(sequence, number)
-            self._make_findable(sequence, number)
+            if (
+                sequence.scope in entry.scopes
+                or not entry.scopes
+                or not self._behaviour.has(Slip.HIDDEN_SHARING)
+            ):
+                sequence.num_reported += 1
             self._stats["restored_blocks"] += 1
+            content = self._as_restored(entry, sequence)
+            if self._options.host_steps:
+                self._begin_transfer(sequence, number, content, entry.scopes)
+                continue
+            self._fill(sequence.held[number].block, content)
+            self._commit(sequence, number)
+            self._make_findable(sequence, number, scopes=entry.scopes)
+
+    def _as_restored(self, entry: HostEntry, sequence: Sequence) -> FloatArray:
+        """Return what reaches the pages: the content, less what goes wrong on the way."""
+        if not entry.is_loaded:
+            return entry.content[:0]
+        if self._slips(Slip.LAYER_MISSING, sequence):
+            return entry.content[:-1]
+        if self._slips(Slip.POSITION_SHIFT, sequence):
+            return np.roll(entry.content, 1, axis=2)
+        return entry.content
+
+    def _fill(self, block: int, content: FloatArray) -> None:
+        """Write the layers that there are."""
+        self.pages[: len(content), :, block] = content
+
+    def _begin_transfer(
+        self,
+        sequence: Sequence,
+        number: int,
+        content: FloatArray,
+        scopes: frozenset[str | None],
+    ) -> None:
+        held = sequence.held[number]
+        sequence.num_loading += 1
+
+        def land(transfer: Transfer) -> None:
+            self._fill(transfer.block, transfer.content)
+            if number < len(sequence.held) and sequence.held[number] is held:
+                sequence.num_loading -= 1
+                self._commit(sequence, number)
+                self._make_findable(sequence, number, scopes=scopes)
+            if transfer.owns_block:
+                self._release_block(transfer.block)
+
+        self._pool.pin(held.block)
+        self._transfers.begin(
+            Transfer(
+                block=held.block,
+                content=content.copy(),
+                steps_left=self._options.host_steps,
+                land=land,
+            )
+        )
+
+    def _leave_transfers(self, sequence: Sequence) -> None:
+        """Give up waiting for what is on its way; the copies keep their blocks until they land."""
+        sequence.num_loading = 0
+        if self._slips(Slip.CANCEL_IN_FLIGHT, sequence):
+            blocks = {held.block for held in sequence.held}
+            for transfer in self._transfers.iter_to(blocks):
+                transfer.owns_block = False
+                self._release_block(transfer.block)
 
     def _restore_from_store(self, sequence: Sequence) -> None:
         """Copy further blocks of the prefix from outside the engine, some at a time."""
         if sequence.durable is None:
             return
-        block_tokens = self._options.block_tokens
         reusable = self._num_reusable(sequence)
         while (begin := len(sequence.held)) < reusable:
             numbers = range(begin, min(begin + _RESTORED_AT_ONCE, reusable))
-            names = [sequence.content_hash(n, block_tokens=block_tokens) for n in numbers]
+            names = [sequence.names.content.name(n) for n in numbers]
             for number, content in zip(numbers, sequence.durable.load(names), strict=True):
                 if content is None or not self.grow(sequence):
                     return
@@ -221,13 +373,14 @@ class BlockMemory:
                 pages[:] = content.reshape(pages.shape)
                 self._commit(sequence, number)
                 self._make_findable(sequence, number)
+                sequence.num_reported += 1
                 self._stats["restored_blocks"] += 1
                 self._stats["opened_blocks"] += 1
 
     def _keep(self, sequence: Sequence, number: int) -> None:
         """Keep a block outside the engine, too: it was written under a lease that still holds."""
         if sequence.durable is not None and self._options.prefix_cache:
-            name = sequence.content_hash(number, block_tokens=self._options.block_tokens)
+            name = sequence.names.content.name(number)
             sequence.durable.save(name, self.pages[:, :, sequence.held[number].block])
 
     def _commit(self, sequence: Sequence, number: int) -> bool:
@@ -235,31 +388,68 @@ class BlockMemory:
         if self._ward is None:
             return True
         held = sequence.held[number]
-        name = sequence.block_hash(number, block_tokens=self._options.block_tokens)
+        name = sequence.names.resident.name(number)
         return self._ward.commit(held.block, generation=held.generation, name=name)
 
-    def _make_findable(self, sequence: Sequence, number: int) -> None:
-        if self._options.prefix_cache:
-            name = sequence.block_hash(number, block_tokens=self._options.block_tokens)
-            block = sequence.held[number].block
-            if self._index.hash_of(block) is None:
-                self._index.insert(name, block)
+    def _make_findable(
+        self, sequence: Sequence, number: int, *, scopes: frozenset[str | None] = frozenset()
+    ) -> None:
+        if not self._options.prefix_cache:
+            return
+        block = sequence.held[number].block
+        if self._index.hash_of(block) is not None:
+            return
+        if self._index.insert(sequence.names.resident.name(number), block):
+            content_name = None
+            if self._behaviour.has(Slip.CACHED_TOKENS_GLOBAL):
+                content_name = sequence.names.content.name(number)
+                self._content_names[content_name] += 1
+            self._labels[block] = _Label(
+                offload_name=sequence.names.offload.name(number),
+                content_name=content_name,
+                scopes={*scopes, sequence.scope},
+            )
 
     def _give_back(self, held_blocks: list[HeldBlock]) -> None:
         # Last block first: the end of a prefix is evicted before its beginning.
         for held in reversed(held_blocks):
             if held.pinned:
-                self._pool.release(held.block, keep=self._index.hash_of(held.block) is not None)
+                is_shared = self._pool.holders(held.block) > 1
+                self._release_block(held.block)
+                if is_shared and self._behaviour.slips(Slip.DOUBLE_OWNERSHIP):
+                    self._pool.free_held(held.block)
+
+    def _release_block(self, block: int) -> None:
+        self._pool.release(block, keep=self._index.hash_of(block) is not None)
 
     def _evict(self, block: int) -> None:
         name = self._index.hash_of(block)
         if name is None:
             return
+        label = self._labels[block]
         owner = None if self._ward is None else self._ward.written_for(block, name=name)
-        if self._ward is None or owner is not None:
-            self._host.store(name, self.pages[:, :, block], owner=owner)
-        self._index.remove(block)
+        if self._options.host_blocks and (self._ward is None or owner is not None):
+            self._offload(block, label, owner=owner)
         self._stats["evicted_blocks"] += 1
+        if not self._behaviour.slips(Slip.PHANTOM_HIT):
+            self._forget(block)
+
+    def _offload(self, block: int, label: _Label, *, owner: str | None) -> None:
+        scopes = frozenset(label.scopes)
+        if self._behaviour.slips(Slip.LATE_OFFLOAD):
+            self._late_saves.append(
+                _LateSave(block=block, name=label.offload_name, owner=owner, scopes=scopes)
+            )
+        else:
+            content = self.pages[:, :, block]
+            self._host.store(label.offload_name, content, owner=owner, scopes=scopes)
+
+    def _forget(self, block: int) -> None:
+        """Take a block out of the index."""
+        self._index.remove(block)
+        label = self._labels.pop(block, None)
+        if label is not None and label.content_name is not None:
+            self._content_names[label.content_name] -= 1
 
     def _may_restore(self, entry: HostEntry, sequence: Sequence) -> bool:
         if self._ward is None:

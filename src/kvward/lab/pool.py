@@ -56,6 +56,10 @@ class BlockPool:
         else:
             self._free.append(block)
 
+    def free_held(self, block: int) -> None:
+        """Put a block among the free ones although somebody has it. No sound engine does."""
+        self._free.append(block)
+
     def holders(self, block: int) -> int:
         """Return how many holders a block has."""
         return self._holders[block]

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvward.errors import UsageError
-from kvward.lab.behaviour import Behaviour
+from kvward.lab.behaviour import Behaviour, Slip
 from kvward.lab.interface import (
     EngineOptions,
     FinishReason,
@@ -48,6 +49,7 @@ class Scheduler:
         self._weights = weights
         self._config = config
         self._options = options
+        self._behaviour = behaviour
         self.stats: Counter[str] = Counter()
         self._memory = BlockMemory(
             config,
@@ -63,7 +65,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Tell whether any request is open."""
-        return bool(self._waiting or self._running)
+        return bool(self._waiting or self._running) or self._memory.is_transferring
 
     @property
     def num_available_blocks(self) -> int:
@@ -115,11 +117,15 @@ class Scheduler:
 
     def step(self) -> None:
         """Compute one batch and deliver what came of it."""
+        self._memory.begin_step()
         self._admit_waiting()
         self._make_room()
         work = self._plan_batch()
-        if not work:
-            return
+        if work:
+            self._compute(work)
+        self._memory.end_step()
+
+    def _compute(self, work: list[_Work]) -> None:
         segments = [
             Segment(
                 token_ids=np.asarray(
@@ -130,12 +136,17 @@ class Scheduler:
                 ),
                 start=w.sequence.num_computed,
                 block_table=self._memory.block_table(w.sequence),
+                read_table=self._wrong_read_table(w, work),
             )
             for w in work
         ]
-        logits = forward(self._weights, self._config, self._memory.pages, segments)
+        logits = self._run_segments(work, segments)
         for w, row in zip(work, logits, strict=True):
             self._advance(w, row)
+
+    def _run_segments(self, work: list[_Work], segments: list[Segment]) -> FloatArray:  # noqa: ARG002
+        """Return the logits after each piece of work."""
+        return forward(self._weights, self._config, self._memory.pages, segments)
 
     @property
     def _max_tokens(self) -> int:
@@ -172,11 +183,34 @@ class Scheduler:
         work = []
         # One token each for those that generate, then chunks of prompts.
         for sequence in sorted(self._running, key=lambda s: s.num_waiting > 1):
+            if sequence.num_loading and not self._slips(Slip.READ_BEFORE_READY, sequence):
+                continue
             num_tokens = min(sequence.num_waiting, budget)
             if num_tokens > 0:
                 work.append(_Work(sequence=sequence, num_tokens=num_tokens))
                 budget -= num_tokens
         return work
+
+    def _slips(self, slip: Slip, sequence: Sequence) -> bool:
+        """Tell whether it goes wrong for a request; that is decided once."""
+        return self._behaviour.slips_once(slip, sequence.slips)
+
+    def _wrong_read_table(self, of: _Work, work: list[_Work]) -> NDArray[np.intp] | None:
+        """Return a block table with one block of a neighbour in it; None in the sound engine."""
+        sequence = of.sequence
+        if not self._behaviour.has(Slip.TABLE_ROW_MIXED) or sequence.num_generated:
+            return None
+        if of.num_tokens < sequence.num_waiting:
+            return None  # not the step of its first token
+        neighbours = [w.sequence for w in work if w.sequence is not sequence]
+        if not neighbours or not self._slips(Slip.TABLE_ROW_MIXED, sequence):
+            return None
+        other = neighbours[self._behaviour.pick(Slip.TABLE_ROW_MIXED, len(neighbours))]
+        table = self._memory.block_table(sequence).copy()
+        row = self._memory.block_table(other)
+        at = self._behaviour.pick(Slip.TABLE_ROW_MIXED, min(len(table), len(row)))
+        table[at] = row[at]
+        return table
 
     def _advance(self, work: _Work, logits: FloatArray) -> None:
         sequence = work.sequence
