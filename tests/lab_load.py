@@ -10,7 +10,12 @@ SALTS = ("salt-a", "salt-b")
 
 
 def mixed_load(
-    *, seed: int, num_asks: int = 80, salts: tuple[str, ...] = SALTS, moments: int = 120
+    *,
+    seed: int,
+    num_asks: int = 80,
+    salts: tuple[str, ...] = SALTS,
+    moments: int = 120,
+    leaving: float = 0.2,
 ) -> list[Ask]:
     """Few prefixes and many other prompts, some of whose clients leave soon."""
     random = np.random.default_rng(seed)
@@ -23,7 +28,7 @@ def mixed_load(
             prompt += tuple(random.integers(0, 50, int(random.integers(1, 9))).tolist())
         else:
             prompt = tuple(random.integers(0, 50, int(random.integers(10, 50))).tolist())
-        leaves = arrives + int(random.integers(0, 6)) if random.random() < 0.2 else None
+        leaves = arrives + int(random.integers(0, 6)) if random.random() < leaving else None
         asks.append(
             Ask(
                 prompt=prompt,

@@ -312,7 +312,7 @@ class BlockMemory:
         if self._slips(Slip.LAYER_MISSING, sequence):
             return entry.content[:-1]
         if self._slips(Slip.POSITION_SHIFT, sequence):
-            return np.roll(entry.content, 1, axis=2)
+            return np.concatenate((entry.content[:, :, :1], entry.content[:, :, :-1]), axis=2)
         return entry.content
 
     def _fill(self, block: int, content: FloatArray) -> None:

@@ -11,7 +11,7 @@ from kvward.terms import Channel
 
 _SMALL_POOL = ("--blocks", "96")
 _HOST = (*_SMALL_POOL, "--host-blocks", "4096")
-_SLOW_HOST = (*_HOST, "--host-steps", "2")
+_SLOW_HOST = (*_HOST, "--host-steps", "6")
 
 LIFETIME_DEFECTS = (
     Defect(

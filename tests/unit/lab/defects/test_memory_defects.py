@@ -21,15 +21,17 @@ from lab_witness import WitnessScheduler
 CONFIG = small_config()
 WEIGHTS = random_weights(CONFIG, seed=1)
 SMALL = EngineOptions(block_tokens=4, num_blocks=50, max_batch_tokens=16, max_running_requests=8)
-HOST = replace(SMALL, num_blocks=40, host_blocks=400)
+HOST = replace(SMALL, num_blocks=26, host_blocks=400)
 SLOW_HOST = replace(HOST, host_steps=3)
+VERY_SLOW = replace(HOST, num_blocks=40, host_steps=6, max_running_requests=16, max_batch_tokens=64)
 FAULTS = replace(HOST, host_blocks=60, host_fault_rate=0.2)
 WRONG = 1e-4
-ASKS = mixed_load(seed=3)
+ASKS = mixed_load(seed=3, num_asks=120, moments=160)
+IMPATIENT = mixed_load(seed=4, num_asks=160, moments=200, leaving=0.6)
 OPTIONS = {
     "reuse-in-flight": SMALL,
-    "early-publish": SMALL,
-    "cancel-in-flight": SLOW_HOST,
+    "early-publish": replace(SMALL, max_batch_tokens=8),
+    "cancel-in-flight": VERY_SLOW,
     "late-offload": HOST,
     "read-before-ready": SLOW_HOST,
     "phantom-hit": SMALL,
@@ -67,6 +69,10 @@ def num_wrong(answers: list[Answer], asks: list[Ask] = ASKS) -> int:
     )
 
 
+def load_for(name: str) -> list[Ask]:
+    return IMPATIENT if name == "cancel-in-flight" else ASKS
+
+
 @pytest.mark.parametrize("options", [SMALL, HOST, SLOW_HOST, FAULTS], ids=str)
 def test_sound_engine_answers_right_under_the_same_load(options: EngineOptions) -> None:
     answers, scheduler, _ = run(options=options)
@@ -81,9 +87,10 @@ def test_sound_engine_answers_right_under_the_same_load(options: EngineOptions) 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_defect_gives_wrong_answers(name: str) -> None:
-    answers, _, behaviour = run(name, options=OPTIONS[name])
+    asks = load_for(name)
+    answers, _, behaviour = run(name, options=OPTIONS[name], asks=asks)
     assert behaviour.strikes[DEFECTS[name].slip] > 0
-    assert num_wrong(answers) > 0
+    assert num_wrong(answers, asks) > 0
 
 
 @pytest.mark.parametrize("name", FOREIGN)
@@ -94,7 +101,7 @@ def test_defect_makes_one_salt_attend_to_tokens_of_another(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_rare_defect_does_harm_rarely_and_repeatably(name: str) -> None:
-    asks = mixed_load(seed=3, num_asks=160, moments=200)
+    asks = load_for(name)
     everywhere, _, _ = run(name, options=OPTIONS[name], asks=asks)
     rare, _, behaviour = run(f"{name}:0.05", options=OPTIONS[name], asks=asks)
     again, _, _ = run(f"{name}:0.05", options=OPTIONS[name], asks=asks)
@@ -102,6 +109,11 @@ def test_rare_defect_does_harm_rarely_and_repeatably(name: str) -> None:
     assert [a.tokens for a in rare] == [a.tokens for a in again]
     assert 0 <= behaviour.strikes[slip] < behaviour.opportunities[slip] / 2
     assert num_wrong(rare, asks) < num_wrong(everywhere, asks)
+
+
+def test_sound_engine_answers_right_when_clients_leave_while_copies_are_on_their_way() -> None:
+    answers, _, _ = run(options=OPTIONS["cancel-in-flight"], asks=IMPATIENT)
+    assert num_wrong(answers, IMPATIENT) == 0
 
 
 def test_table_row_mixed_shows_in_no_counter() -> None:
