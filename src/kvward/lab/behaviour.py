@@ -30,6 +30,14 @@ class Slip(StrEnum):
     TABLE_ROW_MIXED = "table-row-mixed"
     TORN_WRITE_SERVED = "torn-write-served"
     FAILED_LOAD_SERVED = "failed-load-served"
+    MODEL_MISSING_OFFLOAD = "model-missing-offload"
+    ADAPTER_MISSING = "adapter-missing"
+    ADAPTER_RELOAD_STALE = "adapter-reload-stale"
+    WEIGHTS_RELOAD_STALE = "weights-reload-stale"
+    SALT_ADAPTER_AMBIGUOUS = "salt-adapter-ambiguous"
+    MEDIA_MISSING = "media-missing"
+    SHORT_MEDIA_DIGEST = "short-media-digest"
+    MEDIA_SHAPE_MISSING = "media-shape-missing"
 
 
 class Behaviour:

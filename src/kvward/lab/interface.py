@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kvward.lab.media import Picture
+
 FloatArray = NDArray[np.float32]
 
 
@@ -78,6 +80,7 @@ class GenerationRequest:
     """One prompt to continue. `cache_salt` is the engine's only notion of a scope.
 
     `owner_tag` says whose the salt is; without one nothing is kept outside the engine.
+    At the places of `pictures` the prompt holds placeholders.
     """
 
     request_id: str
@@ -85,6 +88,8 @@ class GenerationRequest:
     sampling: SamplingParams
     cache_salt: str | None
     owner_tag: str | None = None
+    adapter: str | None = None
+    pictures: tuple[Picture, ...] = ()
 
 
 class FinishReason(StrEnum):

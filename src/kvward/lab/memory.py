@@ -19,6 +19,7 @@ from kvward.lab.interface import (
     TokenEvent,
     Ward,
 )
+from kvward.lab.media import as_seen
 from kvward.lab.model import new_pages
 from kvward.lab.naming import name_blocks
 from kvward.lab.offload import HostEntry, HostTier
@@ -26,6 +27,7 @@ from kvward.lab.pool import BlockPool
 from kvward.lab.sampling import request_random
 from kvward.lab.sequence import HeldBlock, Sequence
 from kvward.lab.transfer import Transfer, Transfers
+from kvward.lab.variants import Variant
 
 _RESTORED_AT_ONCE = 16
 
@@ -60,7 +62,6 @@ class BlockMemory:
 
     Args:
         ward: Asked before anything cached is read; None for an engine without one.
-        manifest_digest: Names the exact model in every block hash.
     """
 
     def __init__(
@@ -70,13 +71,12 @@ class BlockMemory:
         behaviour: Behaviour,
         *,
         ward: Ward | None,
-        manifest_digest: bytes,
         stats: Counter[str],
     ) -> None:
         self._options = options
         self._behaviour = behaviour
         self._ward = ward
-        self._manifest_digest = manifest_digest
+        self._vocab = config.vocab
         self._stats = stats
         self._pool = BlockPool(options.num_blocks, on_evict=self._evict)
         self._index = PrefixIndex()
@@ -92,7 +92,11 @@ class BlockMemory:
         )
 
     def open_sequence(
-        self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]
+        self,
+        request: GenerationRequest,
+        on_event: Callable[[TokenEvent], None],
+        *,
+        variant: Variant,
     ) -> Sequence:
         """Begin a request: decide its scope and where its prefix chain begins."""
         scope = request.cache_salt
@@ -106,10 +110,13 @@ class BlockMemory:
             request=request,
             on_event=on_event,
             scope=scope,
+            variant=variant,
+            seen_prompt=as_seen(tokens, request.pictures, vocab=self._vocab),
             names=name_blocks(
+                request,
                 tokens,
                 scope=scope,
-                manifest_digest=self._manifest_digest,
+                variant=variant,
                 block_tokens=self._options.block_tokens,
                 behaviour=self._behaviour,
             ),

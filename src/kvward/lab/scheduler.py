@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kvward.blocks.inputs import InputKind, PromptInput, check_inputs
 from kvward.errors import UsageError
 from kvward.lab.behaviour import Behaviour, Slip
 from kvward.lab.interface import (
@@ -21,10 +22,12 @@ from kvward.lab.interface import (
     TokenEvent,
     Ward,
 )
+from kvward.lab.media import Picture
 from kvward.lab.memory import BlockMemory
 from kvward.lab.model import Segment, forward
 from kvward.lab.sampling import choose_token, read_logprobs
 from kvward.lab.sequence import Sequence
+from kvward.lab.variants import Variants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +48,9 @@ class Scheduler:
         behaviour: Behaviour,
         ward: Ward | None,
         manifest_digest: bytes,
+        variants: Variants | None = None,
     ) -> None:
-        self._weights = weights
+        self._variants = variants or Variants(weights, manifest_digest=manifest_digest)
         self._config = config
         self._options = options
         self._behaviour = behaviour
@@ -56,7 +60,6 @@ class Scheduler:
             options,
             behaviour,
             ward=ward,
-            manifest_digest=manifest_digest,
             stats=self.stats,
         )
         self._waiting: deque[Sequence] = deque()
@@ -76,8 +79,8 @@ class Scheduler:
         """Refuse a request that can never run.
 
         Raises:
-            UsageError: the prompt is empty, too long, or holds an unknown token, or a sampling
-                parameter does not fit the model.
+            UsageError: the prompt is empty, too long, or holds an unknown token, there is no such
+                adapter, pictures overlap, or a sampling parameter does not fit the model.
         """
         prompt = request.prompt_token_ids
         if not prompt:
@@ -90,6 +93,11 @@ class Scheduler:
                 f"at most {self._max_tokens} fit."
             )
 
+        self._variants.find(request.adapter)
+        placed = [_placed(picture) for picture in request.pictures]
+        if check_inputs(placed, num_tokens=len(prompt)).reason is not None:
+            raise UsageError("The pictures do not have places of their own in the prompt.")
+
         sampling = request.sampling
         if sampling.max_tokens < 1:
             raise UsageError("At least one token is generated.")
@@ -100,7 +108,8 @@ class Scheduler:
 
     def submit(self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
         """Queue a request that `check` has let through."""
-        self._waiting.append(self._memory.open_sequence(request, on_event))
+        variant = self._variants.find(request.adapter)
+        self._waiting.append(self._memory.open_sequence(request, on_event, variant=variant))
 
     def cancel(self, request_id: str) -> None:
         """End a request; unknown ids are ignored."""
@@ -129,9 +138,9 @@ class Scheduler:
         segments = [
             Segment(
                 token_ids=np.asarray(
-                    w.sequence.tokens[
-                        w.sequence.num_computed : w.sequence.num_computed + w.num_tokens
-                    ],
+                    w.sequence.seen_tokens(
+                        w.sequence.num_computed, w.sequence.num_computed + w.num_tokens
+                    ),
                     np.intp,
                 ),
                 start=w.sequence.num_computed,
@@ -144,9 +153,20 @@ class Scheduler:
         for w, row in zip(work, logits, strict=True):
             self._advance(w, row)
 
-    def _run_segments(self, work: list[_Work], segments: list[Segment]) -> FloatArray:  # noqa: ARG002
-        """Return the logits after each piece of work."""
-        return forward(self._weights, self._config, self._memory.pages, segments)
+    def _run_segments(self, work: list[_Work], segments: list[Segment]) -> FloatArray:
+        """Return the logits after each piece of work; what runs on the same weights together."""
+        on_weights: dict[int, list[int]] = {}
+        for number, w in enumerate(work):
+            on_weights.setdefault(id(w.sequence.variant.weights), []).append(number)
+        logits = np.empty((len(work), self._config.vocab), np.float32)
+        for numbers in on_weights.values():
+            logits[numbers] = forward(
+                work[numbers[0]].sequence.variant.weights,
+                self._config,
+                self._memory.pages,
+                [segments[number] for number in numbers],
+            )
+        return logits
 
     @property
     def _max_tokens(self) -> int:
@@ -275,3 +295,12 @@ class Scheduler:
                 error=error,
             ),
         )
+
+
+def _placed(picture: Picture) -> PromptInput:
+    return PromptInput(
+        kind=InputKind.IMAGE,
+        digest=bytes(32),  # only the place is looked at
+        first_token=picture.first_token,
+        num_tokens=picture.num_tokens,
+    )

@@ -10,6 +10,7 @@ import numpy as np
 from kvward.lab.behaviour import Slip
 from kvward.lab.interface import DurableBlocks, GenerationRequest, TokenEvent
 from kvward.lab.naming import BlockNames
+from kvward.lab.variants import Variant
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -33,6 +34,8 @@ class Sequence:
     Attributes:
         durable: What its scope has outside the engine; None when nothing is kept for it.
         names: What its blocks are called.
+        variant: What it runs on.
+        seen_prompt: The prompt as the model takes it in, pictures as the words they show.
         scope: Under which its blocks are found; None is a scope of its own.
         tokens: Prompt and generated tokens.
         num_computed: Tokens whose keys and values are in its blocks.
@@ -47,6 +50,8 @@ class Sequence:
     on_event: Callable[[TokenEvent], None]
     scope: str | None
     names: BlockNames
+    variant: Variant
+    seen_prompt: list[int]
     random: np.random.Generator | None
     tokens: list[int]
     durable: DurableBlocks | None
@@ -67,6 +72,10 @@ class Sequence:
     def num_waiting(self) -> int:
         """Return how many tokens have to be computed before the next one can be chosen."""
         return len(self.tokens) - self.num_computed
+
+    def seen_tokens(self, begin: int, end: int) -> list[int]:
+        """Return some of its tokens as the model takes them in."""
+        return self.seen_prompt[begin:end] + self.tokens[max(begin, len(self.seen_prompt)) : end]
 
     def iter_leases(self) -> Iterator[tuple[int, int]]:
         """Yield block and generation of everything it relies on."""
