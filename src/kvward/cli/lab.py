@@ -64,6 +64,10 @@ def engine_options(function: Callback) -> Callback:
                      help="Steps until a block from the offload tier has come."),
         click.option("--host-fault-rate", type=click.FloatRange(0, 1), default=0.0,
                      show_default=True, help="How often the offload tier fails."),
+        click.option("--adapter", "adapters", multiple=True, metavar="NAME=SEED",
+                     help="Serve an adapter with made-up weights; may be given again."),
+        click.option("--allow-updates", is_flag=True,
+                     help="Let callers load adapters and weights, as operators do."),
         click.option("--no-prefix-cache", is_flag=True, help="Reuse nothing."),
     ]:  # fmt: skip
         function = option(function)
@@ -87,6 +91,8 @@ def serve(
     host_blocks: int,
     host_steps: int,
     host_fault_rate: float,
+    adapters: tuple[str, ...],
+    allow_updates: bool,
     no_prefix_cache: bool,
     host: str,
     port: int,
