@@ -29,7 +29,7 @@ from kvward.lab.fetch import cache_folder, fetch_smollm2, find_model
 from kvward.lab.interface import EngineOptions
 from kvward.lab.loading import LoadedModel, load_model
 from kvward.lab.sealed_tier import SealedTier, block_layout
-from kvward.lab.server import create_app
+from kvward.lab.server import ServerOptions, create_app
 from kvward.lab.ward import EngineWard
 from kvward.scope import TokenKey
 from kvward.scope.keys import KEY_BYTES
@@ -64,10 +64,6 @@ def engine_options(function: Callback) -> Callback:
                      help="Steps until a block from the offload tier has come."),
         click.option("--host-fault-rate", type=click.FloatRange(0, 1), default=0.0,
                      show_default=True, help="How often the offload tier fails."),
-        click.option("--adapter", "adapters", multiple=True, metavar="NAME=SEED",
-                     help="Serve an adapter with made-up weights; may be given again."),
-        click.option("--allow-updates", is_flag=True,
-                     help="Let callers load adapters and weights, as operators do."),
         click.option("--no-prefix-cache", is_flag=True, help="Reuse nothing."),
     ]:  # fmt: skip
         function = option(function)
@@ -79,7 +75,31 @@ def engine_options(function: Callback) -> Callback:
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(1, 65535), default=8101, show_default=True)
 @click.option("--uds", type=click.Path(path_type=Path), help="Listen on a Unix socket instead.")
-@click.option("--api-key-env", metavar="NAME", help="Ask for the key in this variable.")
+@click.option(
+    "--api-key-env", metavar="NAME", help="Ask for one of the keys in this variable, by spaces."
+)
+@click.option("--scope-by-key", is_flag=True, help="Every API key is a scope of its own.")
+@click.option(
+    "--adapter",
+    "adapters",
+    multiple=True,
+    metavar="NAME=SEED",
+    callback=lambda _context, _parameter, values: [_parse_adapter(value) for value in values],
+    help="Serve an adapter with made-up weights; may be given again.",
+)
+@click.option(
+    "--allow-updates", is_flag=True, help="Let callers load adapters and weights, as operators do."
+)
+@click.option(
+    "--answers",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Whole answers kept for the same request again.",
+)
+@click.option(
+    "--scope-quota", type=click.IntRange(min=1), help="Blocks that are kept for one salt, at most."
+)
 @click.option("--ward-key-stdin", is_flag=True, hidden=True)
 @click.option("--ward-config", type=click.Path(path_type=Path), hidden=True)
 def serve(
@@ -91,9 +111,12 @@ def serve(
     host_blocks: int,
     host_steps: int,
     host_fault_rate: float,
-    adapters: tuple[str, ...],
-    allow_updates: bool,
     no_prefix_cache: bool,
+    scope_by_key: bool,
+    adapters: list[tuple[str, int]],
+    allow_updates: bool,
+    answers: int,
+    scope_quota: int | None,
     host: str,
     port: int,
     uds: Path | None,
@@ -111,7 +134,7 @@ def serve(
         key = os.environ.get(api_key_env)
         if not key:
             raise ConfigError(f"The environment variable {api_key_env} is not set.")
-        api_keys = frozenset({key})
+        api_keys = frozenset(key.split())
     behaviour = plant_defects(defects, DEFECTS, seed=defect_seed)
     loaded = load_named_model(model)
     options = EngineOptions(
@@ -119,6 +142,7 @@ def serve(
         host_blocks=host_blocks,
         host_steps=host_steps,
         host_fault_rate=host_fault_rate,
+        scope_quota_blocks=scope_quota,
         prefix_cache=not no_prefix_cache,
     )
     layout = block_layout(loaded.config, block_tokens=options.block_tokens)
@@ -132,11 +156,23 @@ def serve(
             ward=ward,
             manifest_digest=equal.resolve(digest),
         )
-        app = create_app(engine=engine, model=loaded, api_keys=api_keys)
+        app = create_app(
+            engine=engine,
+            model=loaded,
+            api_keys=api_keys,
+            options=ServerOptions(
+                behaviour=behaviour,
+                scope_by_key=scope_by_key,
+                num_answers=answers,
+                allow_updates=allow_updates,
+            ),
+        )
         # The engine's thread and the server's loop share one interpreter lock. Handing it over
         # after half a millisecond, not after five, keeps first tokens from waiting for a step.
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         engine.start()
+        for name, seed in adapters:
+            engine.load_adapter(name, seed=seed)
         try:
             listen(app, host=host, port=port, uds=uds)
         finally:
@@ -204,6 +240,13 @@ def load_named_model(name: str) -> LoadedModel:
     folder = cache_folder() / "canary-v1"
     write_canary_model(folder)
     return load_model(folder, name=CANARY)
+
+
+def _parse_adapter(text: str) -> tuple[str, int]:
+    name, equals, seed = text.partition("=")
+    if not name or not equals or not (seed.isascii() and seed.isdigit()):
+        raise click.BadParameter(f"{text!r} is not of the form NAME=SEED.")
+    return name, int(seed)
 
 
 @contextlib.contextmanager

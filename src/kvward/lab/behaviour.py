@@ -38,6 +38,15 @@ class Slip(StrEnum):
     MEDIA_MISSING = "media-missing"
     SHORT_MEDIA_DIGEST = "short-media-digest"
     MEDIA_SHAPE_MISSING = "media-shape-missing"
+    SALT_FROM_CALLER = "salt-from-caller"
+    RESPONSE_CACHE_SHARED = "response-cache-shared"
+    RESPONSE_CACHE_TAIL = "response-cache-tail"
+    CACHE_HEADER_GLOBAL = "cache-header-global"
+    REQUEST_ID_RECYCLED = "request-id-recycled"
+    STREAM_MIXED = "stream-mixed"
+    ERASE_REPORTED_ONLY = "erase-reported-only"
+    ERASE_SKIPS_OFFLOAD = "erase-skips-offload"
+    QUOTA_IGNORED = "quota-ignored"
 
 
 class Behaviour:

@@ -110,6 +110,10 @@ class LabEngine:
         """Load other weights in place of the base's between two steps."""
         self._between_steps(lambda _: self._variants.load_base(seed=seed))
 
+    def erase(self, cache_salt: str | None) -> int:
+        """Forget all state that was computed under a salt until now."""
+        return self._between_steps(lambda scheduler: scheduler.erase(cache_salt))
+
     def stats(self) -> dict[str, int]:
         """Return counters since the start."""
         # Copies first: the thread may add a counter while they are summed.

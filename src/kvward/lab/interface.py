@@ -131,6 +131,7 @@ class EngineOptions:
     prefix_cache: bool = True
     host_blocks: int = 0  # 0: no offload tier
     host_steps: int = 0  # steps until a block from the host tier has come; 0: at once
+    scope_quota_blocks: int | None = None  # kept for a scope without a holder; None: no limit
     host_fault_rate: float = 0.0  # of the host tier's writes and reads, 0 to 1
 
 
@@ -150,6 +151,25 @@ class Engine(Protocol):
 
     def cancel(self, request_id: str) -> None:
         """Stop a request; unknown or finished ids are ignored."""
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of the adapters that are loaded."""
+
+    def load_adapter(self, name: str, *, seed: int) -> None:
+        """Load an adapter between two steps, in place of one of the same name."""
+
+    def load_base(self, *, seed: int) -> None:
+        """Load other weights in place of the base's between two steps."""
+
+    def erase(self, cache_salt: str | None) -> int:
+        """Forget all state that was computed under a salt until now.
+
+        What still runs under it goes on and leaves nothing behind.
+
+        Returns:
+            How many blocks that were, in all tiers.
+        """
 
     def stats(self) -> dict[str, int]:
         """Return counters: prefill and decode tokens, hits, evictions, preemptions, refusals."""

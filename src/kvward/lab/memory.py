@@ -218,6 +218,31 @@ class BlockMemory:
         sequence.num_computed = 0
         sequence.num_published = 0
 
+    def erase(self, cache_salt: str | None, running: list[Sequence]) -> int:
+        """Forget and overwrite all state of a salt, in every tier of the engine.
+
+        Args:
+            running: The requests of this salt. What they hold they keep, and leave nothing.
+        Returns:
+            How many blocks that were.
+        """
+        scope = cache_salt if self._ward is None else self._ward.admit(cache_salt)
+        blocks = [block for block, label in self._labels.items() if scope in label.scopes]
+        if self._behaviour.slips(Slip.ERASE_REPORTED_ONLY):
+            return len(blocks)
+        for sequence in running:
+            sequence.leaves_nothing = True
+        for block in blocks:
+            self._forget(block)
+            if self._pool.is_kept(block):
+                self._pool.drop_kept(block)
+                self.pages[:, :, block] = 0
+        num_offloaded = 0
+        if not self._behaviour.slips(Slip.ERASE_SKIPS_OFFLOAD):
+            self._late_saves = [late for late in self._late_saves if scope not in late.scopes]
+            num_offloaded = self._host.drop_where(lambda entry: scope in entry.scopes)
+        return len(blocks) + num_offloaded
+
     def block_table(self, sequence: Sequence) -> NDArray[np.intp]:
         """Return the blocks of a request in order."""
         return np.fromiter((held.block for held in sequence.held), np.intp, len(sequence.held))
@@ -386,7 +411,11 @@ class BlockMemory:
 
     def _keep(self, sequence: Sequence, number: int) -> None:
         """Keep a block outside the engine, too: it was written under a lease that still holds."""
-        if sequence.durable is not None and self._options.prefix_cache:
+        if (
+            sequence.durable is not None
+            and self._options.prefix_cache
+            and not sequence.leaves_nothing
+        ):
             name = sequence.names.content.name(number)
             sequence.durable.save(name, self.pages[:, :, sequence.held[number].block])
 
@@ -401,7 +430,7 @@ class BlockMemory:
     def _make_findable(
         self, sequence: Sequence, number: int, *, scopes: frozenset[str | None] = frozenset()
     ) -> None:
-        if not self._options.prefix_cache:
+        if not self._options.prefix_cache or sequence.leaves_nothing:
             return
         block = sequence.held[number].block
         if self._index.hash_of(block) is not None:
@@ -428,6 +457,15 @@ class BlockMemory:
 
     def _release_block(self, block: int) -> None:
         self._pool.release(block, keep=self._index.hash_of(block) is not None)
+        if self._options.scope_quota_blocks is not None and self._pool.is_kept(block):
+            self._keep_to_quota(block, quota=self._options.scope_quota_blocks)
+
+    def _keep_to_quota(self, block: int, *, quota: int) -> None:
+        """Evict the longest-unused block of a scope when it has more than its share."""
+        scopes = self._labels[block].scopes
+        kept = [b for b in self._pool.kept() if not scopes.isdisjoint(self._labels[b].scopes)]
+        if len(kept) > quota and not self._behaviour.slips(Slip.QUOTA_IGNORED):
+            self._pool.evict(kept[0])
 
     def _evict(self, block: int) -> None:
         name = self._index.hash_of(block)

@@ -119,6 +119,15 @@ class Scheduler:
                 self._end(sequence, FinishReason.CANCELLED)
                 return
 
+    def erase(self, cache_salt: str | None) -> int:
+        """Forget all state of a salt; returns how many blocks that were."""
+        running = [
+            sequence
+            for sequence in (*self._waiting, *self._running)
+            if sequence.request.cache_salt == cache_salt
+        ]
+        return self._memory.erase(cache_salt, running)
+
     def fail_all(self, message: str) -> None:
         """End every request with an error."""
         for sequence in (*self._running, *self._waiting):

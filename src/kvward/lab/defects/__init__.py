@@ -4,6 +4,8 @@ This code plants. It knows nothing of what detects, and nothing here is on unles
 """
 
 from kvward.lab.defects.defect import Defect
+from kvward.lab.defects.delivery import DELIVERY_DEFECTS
+from kvward.lab.defects.erasure import ERASURE_DEFECTS
 from kvward.lab.defects.failure import FAILURE_DEFECTS
 from kvward.lab.defects.geometry import GEOMETRY_DEFECTS
 from kvward.lab.defects.key import KEY_DEFECTS
@@ -18,6 +20,8 @@ DEFECTS = {
         *LIFETIME_DEFECTS,
         *GEOMETRY_DEFECTS,
         *FAILURE_DEFECTS,
+        *ERASURE_DEFECTS,
+        *DELIVERY_DEFECTS,
         *SIDE_CHANNEL_DEFECTS,
     )
 }

@@ -122,4 +122,14 @@ KEY_DEFECTS = (
         shows="The same pixels as a picture of 4 by 8 and as one of 8 by 4.",
         seen_in="CVE-2025-46722",
     ),
+    Defect(
+        slip=Slip.SALT_FROM_CALLER,
+        failure_class="K-ENCODE",
+        channels=frozenset({Channel.METADATA, Channel.TIMING}),
+        summary="A salt in the request takes the place of the scope that the API key gives.",
+        opportunity=None,
+        start=("--scope-by-key",),
+        shows="Two API keys that send the same salt, or one that sends the other's.",
+        seen_in="vllm PR#53347, MeetOnMemory#1068",
+    ),
 )

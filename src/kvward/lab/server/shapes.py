@@ -31,7 +31,9 @@ def usage(*, prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> 
 
 
 class Shape(Protocol):
-    """How one route writes its answers."""
+    """How one route writes its answers; `headers` go with them."""
+
+    headers: list[tuple[bytes, bytes]]
 
     def envelope(self, choices: list[dict[str, Any]], *, chunk: bool) -> dict[str, Any]:
         """Return a body or chunk around choices."""
@@ -51,6 +53,7 @@ class CompletionShape:
     tokenizer: ChatTokenizer
     id: str = field(default_factory=lambda: f"cmpl-{uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     _offset: int = 0
 
     def envelope(self, choices: list[dict[str, Any]], *, chunk: bool) -> dict[str, Any]:  # noqa: ARG002
@@ -107,6 +110,7 @@ class ChatShape:
     tokenizer: ChatTokenizer
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def envelope(self, choices: list[dict[str, Any]], *, chunk: bool) -> dict[str, Any]:
         """Return a body or chunk around choices."""
