@@ -26,8 +26,9 @@ from kvward.gateway import read_policy
 from kvward.lab.defects import DEFECTS, Defect, plant_defects
 from kvward.lab.engine import LabEngine
 from kvward.lab.fetch import cache_folder, fetch_smollm2, find_model
-from kvward.lab.interface import EngineOptions
+from kvward.lab.interface import Engine, EngineOptions
 from kvward.lab.loading import LoadedModel, load_model
+from kvward.lab.router import PrefixRouter
 from kvward.lab.sealed_tier import SealedTier, block_layout
 from kvward.lab.server import ServerOptions, create_app
 from kvward.lab.ward import EngineWard
@@ -100,6 +101,13 @@ def engine_options(function: Callback) -> Callback:
 @click.option(
     "--scope-quota", type=click.IntRange(min=1), help="Blocks that are kept for one salt, at most."
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Engines behind a router that sends a prompt where its prefix is.",
+)
 @click.option("--ward-key-stdin", is_flag=True, hidden=True)
 @click.option("--ward-config", type=click.Path(path_type=Path), hidden=True)
 def serve(
@@ -117,6 +125,7 @@ def serve(
     allow_updates: bool,
     answers: int,
     scope_quota: int | None,
+    replicas: int,
     host: str,
     port: int,
     uds: Path | None,
@@ -128,6 +137,8 @@ def serve(
 
     To see what isolation adds, use `kvward serve` instead.
     """
+    if replicas > 1 and ward_key_stdin:
+        raise ConfigError("A ward stands inside one engine; leave out --replicas.")
     token_key = _token_key_from_stdin() if ward_key_stdin else None
     api_keys = None
     if api_key_env is not None:
@@ -135,7 +146,10 @@ def serve(
         if not key:
             raise ConfigError(f"The environment variable {api_key_env} is not set.")
         api_keys = frozenset(key.split())
-    behaviour = plant_defects(defects, DEFECTS, seed=defect_seed)
+    # One for every thread: the server's, then each engine's.
+    behaviour, *inside = (
+        plant_defects(defects, DEFECTS, seed=defect_seed + number) for number in range(-1, replicas)
+    )
     loaded = load_named_model(model)
     options = EngineOptions(
         num_blocks=blocks,
@@ -148,14 +162,20 @@ def serve(
     layout = block_layout(loaded.config, block_tokens=options.block_tokens)
     digest = loaded.manifest(block_tokens=options.block_tokens).digest()
     with _open_ward(token_key, ward_config, layout) as (ward, equal):
-        engine = LabEngine(
-            loaded.weights,
-            loaded.config,
-            options,
-            behaviour=behaviour,
-            ward=ward,
-            manifest_digest=equal.resolve(digest),
-        )
+        engines = [
+            LabEngine(
+                loaded.weights,
+                loaded.config,
+                options,
+                behaviour=of_engine,
+                ward=ward,
+                manifest_digest=equal.resolve(digest),
+            )
+            for of_engine in inside
+        ]
+        engine: Engine = engines[0]
+        if replicas > 1:
+            engine = PrefixRouter(engines, block_tokens=options.block_tokens, behaviour=behaviour)
         app = create_app(
             engine=engine,
             model=loaded,
@@ -177,6 +197,10 @@ def serve(
             listen(app, host=host, port=port, uds=uds)
         finally:
             engine.stop()
+            for slip in behaviour.planted:
+                opportunities = sum(b.opportunities[slip] for b in (behaviour, *inside))
+                strikes = sum(b.strikes[slip] for b in (behaviour, *inside))
+                click.echo(f"{slip}: {strikes:,} of {opportunities:,} opportunities.", err=True)
 
 
 @command.command("defects")

@@ -38,6 +38,7 @@ class Slip(StrEnum):
     MEDIA_MISSING = "media-missing"
     SHORT_MEDIA_DIGEST = "short-media-digest"
     MEDIA_SHAPE_MISSING = "media-shape-missing"
+    SCOPE_MISSING_ROUTER = "scope-missing-router"
     SALT_FROM_CALLER = "salt-from-caller"
     RESPONSE_CACHE_SHARED = "response-cache-shared"
     RESPONSE_CACHE_TAIL = "response-cache-tail"
@@ -71,6 +72,11 @@ class Behaviour:
         self._random = {slip: Random(f"{seed}/{slip}") for slip in rates}  # noqa: S311 - repeatable
         self.opportunities: Counter[Slip] = Counter()
         self.strikes: Counter[Slip] = Counter()
+
+    @property
+    def planted(self) -> tuple[Slip, ...]:
+        """Return what can go wrong."""
+        return tuple(self._rates)
 
     def has(self, slip: Slip) -> bool:
         """Tell whether a slip is planted, for what has to be prepared before one can happen."""

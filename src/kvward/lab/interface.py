@@ -109,6 +109,9 @@ class TokenEvent:
     probabilities of the raw distribution, before `logit_bias` and temperature, most
     likely first. `cached_tokens` is the number of prompt tokens whose KV was reused.
     The event with a `finish_reason` is the last one of its request.
+
+    Behind a router, `replica` is where the event comes from, and `routed_tokens` the number of
+    prompt tokens that had been sent there before.
     """
 
     request_id: str
@@ -118,6 +121,8 @@ class TokenEvent:
     cached_tokens: int
     finish_reason: FinishReason | None
     error: str | None = None
+    replica: int | None = None
+    routed_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,16 @@ KEY_DEFECTS = (
         seen_in="LMCache#2878, LMCache#4825",
     ),
     Defect(
+        slip=Slip.SCOPE_MISSING_ROUTER,
+        failure_class="K-SCOPE",
+        channels=frozenset({Channel.METADATA, Channel.TIMING}),
+        summary="The router knows prefixes without their salt, and says how much it knew.",
+        opportunity=None,
+        start=("--replicas", "2"),
+        shows="The same prompt under two salts; both go to one replica, matched_tokens tells.",
+        seen_in="llm-d-router#1389, sglang#24568",
+    ),
+    Defect(
         slip=Slip.SHORT_BLOCK_HASH,
         failure_class="K-HASH",
         channels=frozenset({Channel.CONTENT, Channel.METADATA}),

@@ -250,14 +250,14 @@ class _Counted:
         self._events = events
         self._prompt_tokens = prompt_tokens
         self._completion_tokens = 0
-        self._cached_tokens = 0
+        self._last_event: TokenEvent | None = None
 
     async def iterate(self) -> AsyncIterator[TokenEvent]:
         """Yield the events."""
         try:
             async for event in self._events:
                 self._completion_tokens += event.token_id is not None
-                self._cached_tokens = event.cached_tokens
+                self._last_event = event
                 yield event
         finally:
             await self._events.aclose()  # type: ignore[attr-defined]  # it is a generator
@@ -267,7 +267,7 @@ class _Counted:
         return usage(
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
-            cached_tokens=self._cached_tokens,
+            last_event=self._last_event,
         )
 
 

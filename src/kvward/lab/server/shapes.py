@@ -20,14 +20,27 @@ class Piece:
     finish_reason: str | None
 
 
-def usage(*, prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> dict[str, Any]:
-    """Return the usage of a request."""
-    return {
+def usage(
+    *, prompt_tokens: int, completion_tokens: int, last_event: TokenEvent | None
+) -> dict[str, Any]:
+    """Return the usage of a request.
+
+    Args:
+        last_event: None when there was none.
+    """
+    cached_tokens = 0 if last_event is None else last_event.cached_tokens
+    values: dict[str, Any] = {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
+    if last_event is not None and last_event.replica is not None:
+        values["routing"] = {
+            "replica": last_event.replica,
+            "matched_tokens": last_event.routed_tokens,
+        }
+    return values
 
 
 class Shape(Protocol):
