@@ -38,6 +38,7 @@ class Ask:
     leaves: int | None = None
     adapter: str | None = None
     pictures: tuple[Picture, ...] = ()
+    slot_id: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -95,6 +96,7 @@ def run_schedule(
                     cache_salt=ask.salt,
                     adapter=ask.adapter,
                     pictures=ask.pictures,
+                    slot_id=ask.slot_id,
                 )
                 scheduler.check(request)
                 scheduler.submit(request, listener(answers[number]))

@@ -108,6 +108,13 @@ def engine_options(function: Callback) -> Callback:
     show_default=True,
     help="Engines behind a router that sends a prompt where its prefix is.",
 )
+@click.option(
+    "--slots",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Numbered places that keep the state of their last request.",
+)
 @click.option("--ward-key-stdin", is_flag=True, hidden=True)
 @click.option("--ward-config", type=click.Path(path_type=Path), hidden=True)
 def serve(
@@ -126,6 +133,7 @@ def serve(
     answers: int,
     scope_quota: int | None,
     replicas: int,
+    slots: int,
     host: str,
     port: int,
     uds: Path | None,
@@ -157,6 +165,7 @@ def serve(
         host_steps=host_steps,
         host_fault_rate=host_fault_rate,
         scope_quota_blocks=scope_quota,
+        num_slots=slots,
         prefix_cache=not no_prefix_cache,
     )
     layout = block_layout(loaded.config, block_tokens=options.block_tokens)

@@ -15,6 +15,7 @@ from kvward.lab.interface import (
     GenerationRequest,
     LlamaConfig,
     LlamaWeights,
+    SlotView,
     TokenEvent,
     Ward,
 )
@@ -114,6 +115,22 @@ class LabEngine:
         """Forget all state that was computed under a salt until now."""
         return self._between_steps(lambda scheduler: scheduler.erase(cache_salt))
 
+    def slots(self, cache_salt: str | None) -> list[SlotView]:
+        """Return the slots whose last request ran under a salt."""
+        return self._between_steps(lambda s: s.slots().view(scope=s.scope_of(cache_salt)))
+
+    def save_slot(self, slot_id: int, cache_salt: str | None) -> bytes | None:
+        """Return the state in a slot as bytes; None when there is none of this salt."""
+        return self._between_steps(
+            lambda s: s.slots().take_out(slot_id, scope=s.scope_of(cache_salt))
+        )
+
+    def restore_slot(self, slot_id: int, cache_salt: str | None, state: bytes) -> int:
+        """Put a saved state into a slot; returns how many blocks it has."""
+        return self._between_steps(
+            lambda s: s.slots().put_back(slot_id, state, scope=s.scope_of(cache_salt))
+        )
+
     def stats(self) -> dict[str, int]:
         """Return counters since the start."""
         # Copies first: the thread may add a counter while they are summed.
@@ -138,6 +155,8 @@ class LabEngine:
         def run(scheduler: Scheduler) -> None:
             try:
                 done.set_result(command(scheduler))
+            except UsageError as exc:  # refused, and nothing was done
+                done.set_exception(exc)
             except Exception as exc:
                 done.set_exception(exc)
                 raise

@@ -90,6 +90,7 @@ class GenerationRequest:
     owner_tag: str | None = None
     adapter: str | None = None
     pictures: tuple[Picture, ...] = ()
+    slot_id: int | None = None  # None: the engine chooses, where it has slots
 
 
 class FinishReason(StrEnum):
@@ -136,8 +137,17 @@ class EngineOptions:
     prefix_cache: bool = True
     host_blocks: int = 0  # 0: no offload tier
     host_steps: int = 0  # steps until a block from the host tier has come; 0: at once
+    num_slots: int = 0  # 0: no slots
     scope_quota_blocks: int | None = None  # kept for a scope without a holder; None: no limit
     host_fault_rate: float = 0.0  # of the host tier's writes and reads, 0 to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotView:
+    """What may be told of a slot: its number, and the tokens of the request that was there."""
+
+    slot_id: int
+    tokens: tuple[int, ...]
 
 
 class Engine(Protocol):
@@ -174,6 +184,23 @@ class Engine(Protocol):
 
         Returns:
             How many blocks that were, in all tiers.
+        """
+
+    def slots(self, cache_salt: str | None) -> list[SlotView]:
+        """Return the slots whose last request ran under a salt; empty without slots."""
+
+    def save_slot(self, slot_id: int, cache_salt: str | None) -> bytes | None:
+        """Return the state in a slot as bytes; None when there is none of this salt.
+
+        Raises:
+            UsageError: there is no such slot.
+        """
+
+    def restore_slot(self, slot_id: int, cache_salt: str | None, state: bytes) -> int:
+        """Put a saved state into a slot; returns how many blocks it has.
+
+        Raises:
+            UsageError: there is no such slot, or the state is not one this salt saved here.
         """
 
     def stats(self) -> dict[str, int]:

@@ -26,6 +26,7 @@ from kvward.lab.offload import HostEntry, HostTier
 from kvward.lab.pool import BlockPool
 from kvward.lab.sampling import request_random
 from kvward.lab.sequence import HeldBlock, Sequence
+from kvward.lab.slots import SlotShelf, SlotState, num_common
 from kvward.lab.transfer import Transfer, Transfers
 from kvward.lab.variants import Variant
 
@@ -90,6 +91,10 @@ class BlockMemory:
         self.pages = new_pages(
             config, num_blocks=options.num_blocks, block_tokens=options.block_tokens
         )
+        layers, planes, _, *rest = self.pages.shape
+        self.slots = SlotShelf(
+            options.num_slots, shape=(layers, planes, *rest), behaviour=behaviour
+        )
 
     def open_sequence(
         self,
@@ -99,9 +104,7 @@ class BlockMemory:
         variant: Variant,
     ) -> Sequence:
         """Begin a request: decide its scope and where its prefix chain begins."""
-        scope = request.cache_salt
-        if self._ward is not None:
-            scope = self._ward.admit(request.cache_salt)
+        scope = self.scope_of(request.cache_salt)
         durable = None
         if self._ward is not None:
             durable = self._ward.durable(request.cache_salt, request.owner_tag)
@@ -124,6 +127,10 @@ class BlockMemory:
             tokens=tokens,
             durable=durable,
         )
+
+    def scope_of(self, cache_salt: str | None) -> str | None:
+        """Return the scope that a salt stands for; the ward's, where there is one."""
+        return cache_salt if self._ward is None else self._ward.admit(cache_salt)
 
     @property
     def is_transferring(self) -> bool:
@@ -161,6 +168,7 @@ class BlockMemory:
         self._count_hits(sequence)
         self._restore_from_host(sequence)
         self._restore_from_store(sequence)
+        self._restore_from_slot(sequence)
         self._take_one_too_many(sequence)
         sequence.num_computed = len(sequence.held) * block_tokens
         sequence.num_published = len(sequence.held)
@@ -226,7 +234,7 @@ class BlockMemory:
         Returns:
             How many blocks that were.
         """
-        scope = cache_salt if self._ward is None else self._ward.admit(cache_salt)
+        scope = self.scope_of(cache_salt)
         blocks = [block for block, label in self._labels.items() if scope in label.scopes]
         if self._behaviour.slips(Slip.ERASE_REPORTED_ONLY):
             return len(blocks)
@@ -241,7 +249,7 @@ class BlockMemory:
         if not self._behaviour.slips(Slip.ERASE_SKIPS_OFFLOAD):
             self._late_saves = [late for late in self._late_saves if scope not in late.scopes]
             num_offloaded = self._host.drop_where(lambda entry: scope in entry.scopes)
-        return len(blocks) + num_offloaded
+        return len(blocks) + num_offloaded + self.slots.erase(scope)
 
     def block_table(self, sequence: Sequence) -> NDArray[np.intp]:
         """Return the blocks of a request in order."""
@@ -408,6 +416,63 @@ class BlockMemory:
                 sequence.num_reported += 1
                 self._stats["restored_blocks"] += 1
                 self._stats["opened_blocks"] += 1
+
+    def save_slot(self, sequence: Sequence) -> None:
+        """Leave the full blocks of a request that has ended in its slot."""
+        if sequence.slot_id is None or sequence.leaves_nothing:
+            return
+        num_blocks = sequence.num_computed // self._options.block_tokens
+        blocks = self.block_table(sequence)[:num_blocks]
+        state = SlotState(
+            scope=sequence.scope,
+            names=tuple(sequence.names.content.name(number) for number in range(num_blocks)),
+            tokens=tuple(sequence.tokens),
+            content=self.pages[:, :, blocks],
+        )
+        self.slots.put(sequence.slot_id, state)
+
+    def _restore_from_slot(self, sequence: Sequence) -> None:
+        """Copy further blocks of the prefix from the slot of a request, and give it one."""
+        if not self._options.num_slots:
+            return
+        num_full = (len(sequence.tokens) - 1) // self._options.block_tokens
+        names = [sequence.names.content.name(number) for number in range(num_full)]
+        if sequence.slot_id is None:
+            asked = sequence.request.slot_id
+            if asked is None:
+                asked = self.slots.assign(names, scope=sequence.scope)
+            sequence.slot_id = asked
+        state = self.slots.state(sequence.slot_id)
+        if state is None:
+            return
+        begin, common = len(sequence.held), num_common(state, names, scope=sequence.scope)
+        if common <= begin:
+            self._take_what_was_left(sequence, state, num_full)
+            return
+        content = state.content
+        beside = self.slots.state_beside(sequence.slot_id)
+        if (
+            beside is not None
+            and len(beside.names) >= common
+            and self._slips(Slip.SLOT_MIXED, sequence)
+        ):
+            content = beside.content
+        for number in range(begin, common):
+            if not self.grow(sequence):
+                return
+            self._fill(sequence.held[number].block, content[:, :, number])
+            self._commit(sequence, number)
+            self._make_findable(sequence, number)
+            sequence.num_reported += 1
+
+    def _take_what_was_left(self, sequence: Sequence, state: SlotState, num_full: int) -> None:
+        """Attend to what another request left in the slot, where that is planted."""
+        usable = range(len(sequence.held), min(len(state.names), num_full))
+        if usable and self._slips(Slip.SLOT_NOT_RESET, sequence):
+            for number in usable:
+                if not self.grow(sequence):
+                    return
+                self._fill(sequence.held[number].block, state.content[:, :, number])
 
     def _keep(self, sequence: Sequence, number: int) -> None:
         """Keep a block outside the engine, too: it was written under a lease that still holds."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from kvward.blocks.chain import derive_chain_root
 from kvward.canonical import encode
+from kvward.errors import UsageError
 from kvward.lab.behaviour import Behaviour, Slip
-from kvward.lab.interface import Engine, GenerationRequest, TokenEvent
+from kvward.lab.interface import Engine, GenerationRequest, SlotView, TokenEvent
 from kvward.lab.media import name_inputs
 from kvward.lab.naming import NameChain
 
@@ -99,6 +100,18 @@ class PrefixRouter:
             for name in names:
                 del self._places[name]
         return sum(replica.erase(cache_salt) for replica in self._replicas)
+
+    def slots(self, cache_salt: str | None) -> list[SlotView]:
+        """Return the slots of all replicas; two of them may have one number."""
+        return [slot for replica in self._replicas for slot in replica.slots(cache_salt)]
+
+    def save_slot(self, slot_id: int, cache_salt: str | None) -> bytes | None:  # noqa: ARG002
+        """Refuse: a slot is a place in one engine."""
+        raise UsageError("Slots cannot be saved behind a router.")
+
+    def restore_slot(self, slot_id: int, cache_salt: str | None, state: bytes) -> int:  # noqa: ARG002
+        """Refuse: a slot is a place in one engine."""
+        raise UsageError("Slots cannot be restored behind a router.")
 
     def stats(self) -> dict[str, int]:
         """Return the counters of all replicas together."""

@@ -27,6 +27,7 @@ from kvward.lab.memory import BlockMemory
 from kvward.lab.model import Segment, forward
 from kvward.lab.sampling import choose_token, read_logprobs
 from kvward.lab.sequence import Sequence
+from kvward.lab.slots import SlotShelf
 from kvward.lab.variants import Variants
 
 
@@ -80,7 +81,7 @@ class Scheduler:
 
         Raises:
             UsageError: the prompt is empty, too long, or holds an unknown token, there is no such
-                adapter, pictures overlap, or a sampling parameter does not fit the model.
+                adapter or slot, pictures overlap, or a sampling parameter does not fit the model.
         """
         prompt = request.prompt_token_ids
         if not prompt:
@@ -94,6 +95,8 @@ class Scheduler:
             )
 
         self._variants.find(request.adapter)
+        if request.slot_id is not None:
+            self._memory.slots.check(request.slot_id)
         placed = [_placed(picture) for picture in request.pictures]
         if check_inputs(placed, num_tokens=len(prompt)).reason is not None:
             raise UsageError("The pictures do not have places of their own in the prompt.")
@@ -127,6 +130,14 @@ class Scheduler:
             if sequence.request.cache_salt == cache_salt
         ]
         return self._memory.erase(cache_salt, running)
+
+    def slots(self) -> SlotShelf:
+        """Return the slots."""
+        return self._memory.slots
+
+    def scope_of(self, cache_salt: str | None) -> str | None:
+        """Return the scope that a salt stands for."""
+        return self._memory.scope_of(cache_salt)
 
     def fail_all(self, message: str) -> None:
         """End every request with an error."""
@@ -264,6 +275,7 @@ class Scheduler:
         ):
             reason = FinishReason.LENGTH
         if reason is not None:
+            self._memory.save_slot(sequence)
             self._leave(sequence)
         self._deliver(
             sequence,

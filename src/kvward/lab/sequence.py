@@ -41,6 +41,7 @@ class Sequence:
         num_computed: Tokens whose keys and values are in its blocks.
         num_published: Full blocks that have been offered to the index.
         cached_tokens: Prompt tokens reused when it was first admitted.
+        slot_id: The slot it has; None before it has one, and without slots.
         leaves_nothing: Whether its blocks stay out of the index from now on.
         num_reported: Blocks that `cached_tokens` will speak of.
         num_loading: Blocks of its prefix that are on their way from the host tier.
@@ -60,6 +61,7 @@ class Sequence:
     num_computed: int = 0
     num_published: int = 0
     cached_tokens: int | None = None
+    slot_id: int | None = None
     leaves_nothing: bool = False
     num_reported: int = 0
     num_loading: int = 0

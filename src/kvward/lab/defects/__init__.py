@@ -12,6 +12,7 @@ from kvward.lab.defects.key import KEY_DEFECTS
 from kvward.lab.defects.lifetime import LIFETIME_DEFECTS
 from kvward.lab.defects.planting import plant_defects
 from kvward.lab.defects.side_channel import SIDE_CHANNEL_DEFECTS
+from kvward.lab.defects.slot import SLOT_DEFECTS
 
 DEFECTS = {
     defect.name: defect
@@ -19,6 +20,7 @@ DEFECTS = {
         *KEY_DEFECTS,
         *LIFETIME_DEFECTS,
         *GEOMETRY_DEFECTS,
+        *SLOT_DEFECTS,
         *FAILURE_DEFECTS,
         *ERASURE_DEFECTS,
         *DELIVERY_DEFECTS,

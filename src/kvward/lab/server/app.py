@@ -47,6 +47,7 @@ _ROUTES = {
     "/v1/load_lora_adapter": "POST",
     "/v1/load_weights": "POST",
     "/v1/cache/erase": "POST",
+    "/slots": "POST",
 }
 
 
@@ -102,7 +103,11 @@ class _LabApplication:
         if options.num_answers:
             self._answers = AnswerCache(options.num_answers, behaviour=behaviour)
         self._operator = Operator(
-            engine, self._answers, base_name=model.name, allow_updates=options.allow_updates
+            engine,
+            self._answers,
+            base_name=model.name,
+            tokenizer=model.tokenizer,
+            allow_updates=options.allow_updates,
         )
 
     async def handle(self, asgi_scope: Message, receive: Receive, send: Send) -> None:
@@ -139,6 +144,8 @@ class _LabApplication:
             done = await self._operator.load_weights(body)
         elif path == "/v1/cache/erase":
             done = await self._operator.erase(body, lambda salt: self._door.salt(key, salt))
+        elif path == "/slots":
+            done = await self._operator.slots(body, lambda salt: self._door.salt(key, salt))
         if done is not None:
             await _send_whole(send, HTTPStatus.OK, msgspec.json.encode(done))
             return
@@ -206,6 +213,7 @@ class _LabApplication:
             owner_tag=request.owner_tag,
             adapter=None if is_base else request.model,
             pictures=pictures,
+            slot_id=request.id_slot,
         )
         shape.headers = self._headers(asked)
         events = self._events(asked)

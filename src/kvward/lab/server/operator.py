@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from kvward.lab.interface import Engine
+from kvward.errors import UsageError
+from kvward.lab.interface import Engine, SlotView
 from kvward.lab.server.answers import AnswerCache
 from kvward.lab.server.wire import BadRequestError, parse_body
+from kvward.lab.tokenizer import ChatTokenizer
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -34,6 +36,15 @@ class EraseRequest(msgspec.Struct, kw_only=True):
     cache_salt: str | None = None
 
 
+class SlotRequest(msgspec.Struct, kw_only=True):
+    """POST /slots; `state` is base64 on the wire."""
+
+    action: Literal["list", "save", "restore"]
+    id_slot: int = 0
+    cache_salt: str | None = None
+    state: bytes = b""
+
+
 class Operator:
     """Answers the operator's routes.
 
@@ -42,8 +53,15 @@ class Operator:
     """
 
     def __init__(
-        self, engine: Engine, answers: AnswerCache | None, *, base_name: str, allow_updates: bool
+        self,
+        engine: Engine,
+        answers: AnswerCache | None,
+        *,
+        base_name: str,
+        tokenizer: ChatTokenizer,
+        allow_updates: bool,
     ) -> None:
+        self._tokenizer = tokenizer
         self._engine = engine
         self._answers = answers
         self._base_name = base_name
@@ -75,6 +93,30 @@ class Operator:
         num_blocks = await asyncio.to_thread(self._engine.erase, salt)
         num_answers = 0 if self._answers is None else self._answers.erase(salt)
         return {"erased_blocks": num_blocks, "erased_answers": num_answers}
+
+    async def slots(
+        self, body: bytes, salt_of: Callable[[str | None], str | None]
+    ) -> dict[str, Any]:
+        """List the slots of a salt, save the state of one, or put a saved state back."""
+        asked = parse_body(body, SlotRequest)
+        salt = salt_of(asked.cache_salt)
+        try:
+            if asked.action == "list":
+                slots = await asyncio.to_thread(self._engine.slots, salt)
+                return {"slots": [self._describe_slot(slot) for slot in slots]}
+            if asked.action == "save":
+                state = await asyncio.to_thread(self._engine.save_slot, asked.id_slot, salt)
+                return {"state": state}
+            num_blocks = await asyncio.to_thread(
+                self._engine.restore_slot, asked.id_slot, salt, asked.state
+            )
+        except UsageError as exc:
+            raise BadRequestError(exc.message) from exc
+        return {"restored_blocks": num_blocks}
+
+    def _describe_slot(self, slot: SlotView) -> dict[str, Any]:
+        text = "".join(self._tokenizer.token_text(token) for token in slot.tokens)
+        return {"id": slot.slot_id, "num_tokens": len(slot.tokens), "text": text}
 
     def _parse_update(self, body: bytes, kind: type[Body]) -> Body:
         if not self._allow_updates:

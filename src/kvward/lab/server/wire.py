@@ -75,6 +75,7 @@ class PictureShape(msgspec.Struct, kw_only=True):
 class _Common(msgspec.Struct, kw_only=True):
     model: str
     media: list[PictureShape] = []
+    id_slot: int | None = None
     max_tokens: int | None = None
     temperature: float = 1.0
     top_p: float = 1.0
