@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,8 +18,13 @@ from kvward.lab.interface import (
     TokenEvent,
     Ward,
 )
+from kvward.lab.media import Picture, as_seen
 from kvward.lab.scheduler import Scheduler
+from kvward.lab.variants import Variants
 from lab_models import plain_logits
+
+# Defects that a ward inside the engine mends, whatever else is planted.
+WARD_MENDS = ("early-publish", "reuse-in-flight", "scope-missing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +36,9 @@ class Ask:
     arrives: int
     salt: str | None = None
     leaves: int | None = None
+    adapter: str | None = None
+    pictures: tuple[Picture, ...] = ()
+    slot_id: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -49,9 +57,17 @@ def run_schedule(
     *,
     behaviour: Behaviour,
     ward: Ward | None,
+    variants: Variants | None = None,
+    at_moment: Mapping[int, Callable[[Scheduler], None]] | None = None,
 ) -> tuple[list[Answer], Scheduler]:
     scheduler = Scheduler(
-        weights, config, options, behaviour=behaviour, ward=ward, manifest_digest=b"test"
+        weights,
+        config,
+        options,
+        behaviour=behaviour,
+        ward=ward,
+        manifest_digest=b"test",
+        variants=variants,
     )
     answers = [Answer() for _ in asks]
 
@@ -67,6 +83,8 @@ def run_schedule(
 
     moment = 0
     while moment <= max(ask.arrives for ask in asks) or scheduler.has_work:
+        if at_moment is not None and moment in at_moment:
+            at_moment[moment](scheduler)
         for number, ask in enumerate(asks):
             if ask.arrives == moment:
                 request = GenerationRequest(
@@ -76,6 +94,9 @@ def run_schedule(
                         max_tokens=ask.max_tokens, top_logprobs=config.vocab, ignore_eos=True
                     ),
                     cache_salt=ask.salt,
+                    adapter=ask.adapter,
+                    pictures=ask.pictures,
+                    slot_id=ask.slot_id,
                 )
                 scheduler.check(request)
                 scheduler.submit(request, listener(answers[number]))
@@ -91,7 +112,7 @@ def largest_error(weights: LlamaWeights, config: LlamaConfig, ask: Ask, answer: 
     """Largest difference of any logprob from the plain model's, over all generated tokens."""
     if not answer.tokens:
         return 0.0
-    context = [*ask.prompt, *answer.tokens[:-1]]
+    context = as_seen([*ask.prompt, *answer.tokens[:-1]], ask.pictures, vocab=config.vocab)
     plain = plain_logits(weights, config, context)[len(ask.prompt) - 1 :].astype(np.float64)
     peak = plain.max(1, keepdims=True)
     plain -= peak + np.log(np.exp(plain - peak).sum(1, keepdims=True))

@@ -48,6 +48,8 @@ class Channel(StrEnum):
     DIFFERENTIAL = "differential"
     METADATA = "metadata"
     TIMING = "timing"
+    DIFFERENTIAL = "differential"
+    EVICTION = "eviction"
 
 
 class ProbeScope(StrEnum):

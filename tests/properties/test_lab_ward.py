@@ -17,7 +17,7 @@ from kvward.lab.ward import EngineWard
 from kvward.scope import RootKey, Scope, ScopeIssuer
 from kvward.terms import SharingLevel
 from lab_models import random_weights, small_config
-from lab_schedules import Ask, largest_error, run_schedule
+from lab_schedules import WARD_MENDS, Ask, largest_error, run_schedule
 
 TOLERANCE = 1e-4
 CONFIG = small_config()
@@ -104,7 +104,7 @@ def asks(draw: st.DrawFn) -> list[Ask]:
 @settings(max_examples=60)
 @given(
     asks=asks(),
-    names=st.sets(st.sampled_from(sorted(DEFECTS))),
+    names=st.sets(st.sampled_from(WARD_MENDS)),
     block_tokens=st.sampled_from([2, 4]),
     spare_blocks=st.integers(0, 20),
     max_batch_tokens=st.sampled_from([3, 16, 64]),

@@ -21,11 +21,11 @@ from kvward.cli.process import ServerProcess
 from kvward.cli.restart import Reuse, ask_after, ask_before
 from kvward.errors import ConfigError
 from kvward.gateway import generate_api_key, render_policy
-from kvward.lab.defects import DEFECTS
 from kvward.scope import create_root_key
 from kvward.terms import Channel, ExitCode, Outcome, ProbeScope, SharingLevel
 
 _TENANTS = ("acorn", "birch")
+_DEFECTS = ("scope-missing", "reuse-in-flight", "early-publish")
 _SIZES = Sizes(content_outputs=600, control_outputs=60, pairs=40)
 _PROMPT_TOKENS = 512
 _HEADING = "One engine, leaking and behind the ward"
@@ -136,7 +136,7 @@ def demo_complaints(*, leaking: AuditReport, warded: AuditReport) -> list[str]:
 
 
 def _stages(out: Path) -> list[_Stage]:
-    defects = [part for name in DEFECTS for part in ("--defect", name)]
+    defects = [part for name in _DEFECTS for part in ("--defect", name)]
     keys = {name: generate_api_key() for name in _TENANTS}
     folder = out / "ward"
     policy, root = folder / POLICY_NAME, folder / "root.key"
@@ -164,7 +164,7 @@ def _stages(out: Path) -> list[_Stage]:
         _Stage(
             name="leaking",
             title="Leaking",
-            note=f"the bare engine with {', '.join(DEFECTS)}.",
+            note=f"the bare engine with {', '.join(_DEFECTS)}.",
             arguments=["lab", "serve", *defects],
             keys=given,
             restarted=False,

@@ -55,8 +55,11 @@ def command(
     port: int,
     model: str,
     defects: tuple[str, ...],
+    defect_seed: int,
     blocks: int,
     host_blocks: int,
+    host_steps: int,
+    host_fault_rate: float,
     no_prefix_cache: bool,
 ) -> None:  # fmt: skip
     """Run the gateway.
@@ -77,8 +80,10 @@ def command(
             setup = stack.enter_context(_setup_from_file(config, target))
         if embedded:
             arguments = ["lab", "serve", "--model", model, "--blocks", str(blocks)]
-            arguments += ["--host-blocks", str(host_blocks)]
+            arguments += ["--host-blocks", str(host_blocks), "--host-steps", str(host_steps)]
+            arguments += ["--host-fault-rate", str(host_fault_rate)]
             arguments += [part for name in defects for part in ("--defect", name)]
+            arguments += ["--defect-seed", str(defect_seed)]
             arguments += ["--no-prefix-cache"] if no_prefix_cache else []
             arguments += [] if edge_only else ["--ward-key-stdin"]
             if setup.policy.store is not None and not edge_only:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 from kvward.errors import EngineProtocolError, UsageError
 from kvward.lab.behaviour import Behaviour
@@ -13,13 +15,17 @@ from kvward.lab.interface import (
     GenerationRequest,
     LlamaConfig,
     LlamaWeights,
+    SlotView,
     TokenEvent,
     Ward,
 )
 from kvward.lab.scheduler import Scheduler
+from kvward.lab.variants import Variants
 
 _FAILED = "The engine failed in a step; its cache was dropped."
 _STOPPED = "The engine was stopped."
+
+Result = TypeVar("Result")
 
 
 class LabEngine:
@@ -45,6 +51,8 @@ class LabEngine:
         if options.num_blocks < 2 or smallest < 1:
             raise UsageError("The engine needs two blocks, and one token and request at a time.")
 
+        variants = Variants(weights, manifest_digest=manifest_digest)
+
         def new_scheduler() -> Scheduler:
             return Scheduler(
                 weights,
@@ -53,8 +61,10 @@ class LabEngine:
                 behaviour=behaviour,
                 ward=ward,
                 manifest_digest=manifest_digest,
+                variants=variants,
             )
 
+        self._variants = variants
         self._new_scheduler = new_scheduler
         self._scheduler = new_scheduler()
         self._past_stats: Counter[str] = Counter()
@@ -88,6 +98,39 @@ class LabEngine:
             self._commands.append(lambda scheduler: scheduler.cancel(request_id))
             self._wake.notify()
 
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of the adapters that are loaded."""
+        return self._variants.adapters
+
+    def load_adapter(self, name: str, *, seed: int) -> None:
+        """Load an adapter between two steps, in place of one of the same name."""
+        self._between_steps(lambda _: self._variants.load_adapter(name, seed=seed))
+
+    def load_base(self, *, seed: int) -> None:
+        """Load other weights in place of the base's between two steps."""
+        self._between_steps(lambda _: self._variants.load_base(seed=seed))
+
+    def erase(self, cache_salt: str | None) -> int:
+        """Forget all state that was computed under a salt until now."""
+        return self._between_steps(lambda scheduler: scheduler.erase(cache_salt))
+
+    def slots(self, cache_salt: str | None) -> list[SlotView]:
+        """Return the slots whose last request ran under a salt."""
+        return self._between_steps(lambda s: s.slots().view(scope=s.scope_of(cache_salt)))
+
+    def save_slot(self, slot_id: int, cache_salt: str | None) -> bytes | None:
+        """Return the state in a slot as bytes; None when there is none of this salt."""
+        return self._between_steps(
+            lambda s: s.slots().take_out(slot_id, scope=s.scope_of(cache_salt))
+        )
+
+    def restore_slot(self, slot_id: int, cache_salt: str | None, state: bytes) -> int:
+        """Put a saved state into a slot; returns how many blocks it has."""
+        return self._between_steps(
+            lambda s: s.slots().put_back(slot_id, state, scope=s.scope_of(cache_salt))
+        )
+
     def stats(self) -> dict[str, int]:
         """Return counters since the start."""
         # Copies first: the thread may add a counter while they are summed.
@@ -100,6 +143,30 @@ class LabEngine:
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
+
+    def _between_steps(self, command: Callable[[Scheduler], Result]) -> Result:
+        """Do something in the engine's thread, and wait for it.
+
+        Raises:
+            EngineProtocolError: the engine has been stopped.
+        """
+        done: Future[Result] = Future()
+
+        def run(scheduler: Scheduler) -> None:
+            try:
+                done.set_result(command(scheduler))
+            except UsageError as exc:  # refused, and nothing was done
+                done.set_exception(exc)
+            except Exception as exc:
+                done.set_exception(exc)
+                raise
+
+        with self._wake:
+            if self._stopping or self._thread is None:
+                raise EngineProtocolError("The engine is not running.", hint="Start it first.")
+            self._commands.append(run)
+            self._wake.notify()
+        return done.result()
 
     def _run(self) -> None:
         while True:

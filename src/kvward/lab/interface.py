@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kvward.lab.media import Picture
+
 FloatArray = NDArray[np.float32]
 
 
@@ -78,6 +80,7 @@ class GenerationRequest:
     """One prompt to continue. `cache_salt` is the engine's only notion of a scope.
 
     `owner_tag` says whose the salt is; without one nothing is kept outside the engine.
+    At the places of `pictures` the prompt holds placeholders.
     """
 
     request_id: str
@@ -85,6 +88,9 @@ class GenerationRequest:
     sampling: SamplingParams
     cache_salt: str | None
     owner_tag: str | None = None
+    adapter: str | None = None
+    pictures: tuple[Picture, ...] = ()
+    slot_id: int | None = None  # None: the engine chooses, where it has slots
 
 
 class FinishReason(StrEnum):
@@ -104,6 +110,9 @@ class TokenEvent:
     probabilities of the raw distribution, before `logit_bias` and temperature, most
     likely first. `cached_tokens` is the number of prompt tokens whose KV was reused.
     The event with a `finish_reason` is the last one of its request.
+
+    Behind a router, `replica` is where the event comes from, and `routed_tokens` the number of
+    prompt tokens that had been sent there before.
     """
 
     request_id: str
@@ -113,6 +122,8 @@ class TokenEvent:
     cached_tokens: int
     finish_reason: FinishReason | None
     error: str | None = None
+    replica: int | None = None
+    routed_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +136,18 @@ class EngineOptions:
     max_batch_tokens: int = 256  # per step; longer prompts are prefilled in chunks
     prefix_cache: bool = True
     host_blocks: int = 0  # 0: no offload tier
+    host_steps: int = 0  # steps until a block from the host tier has come; 0: at once
+    num_slots: int = 0  # 0: no slots
+    scope_quota_blocks: int | None = None  # kept for a scope without a holder; None: no limit
+    host_fault_rate: float = 0.0  # of the host tier's writes and reads, 0 to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotView:
+    """What may be told of a slot: its number, and the tokens of the request that was there."""
+
+    slot_id: int
+    tokens: tuple[int, ...]
 
 
 class Engine(Protocol):
@@ -143,6 +166,42 @@ class Engine(Protocol):
 
     def cancel(self, request_id: str) -> None:
         """Stop a request; unknown or finished ids are ignored."""
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of the adapters that are loaded."""
+
+    def load_adapter(self, name: str, *, seed: int) -> None:
+        """Load an adapter between two steps, in place of one of the same name."""
+
+    def load_base(self, *, seed: int) -> None:
+        """Load other weights in place of the base's between two steps."""
+
+    def erase(self, cache_salt: str | None) -> int:
+        """Forget all state that was computed under a salt until now.
+
+        What still runs under it goes on and leaves nothing behind.
+
+        Returns:
+            How many blocks that were, in all tiers.
+        """
+
+    def slots(self, cache_salt: str | None) -> list[SlotView]:
+        """Return the slots whose last request ran under a salt; empty without slots."""
+
+    def save_slot(self, slot_id: int, cache_salt: str | None) -> bytes | None:
+        """Return the state in a slot as bytes; None when there is none of this salt.
+
+        Raises:
+            UsageError: there is no such slot.
+        """
+
+    def restore_slot(self, slot_id: int, cache_salt: str | None, state: bytes) -> int:
+        """Put a saved state into a slot; returns how many blocks it has.
+
+        Raises:
+            UsageError: there is no such slot, or the state is not one this salt saved here.
+        """
 
     def stats(self) -> dict[str, int]:
         """Return counters: prefill and decode tokens, hits, evictions, preemptions, refusals."""

@@ -56,6 +56,25 @@ class BlockPool:
         else:
             self._free.append(block)
 
+    def kept(self) -> list[int]:
+        """Return the blocks that are kept, longest-unused first."""
+        return list(self._kept)
+
+    def evict(self, block: int) -> None:
+        """Make a kept block free before its turn."""
+        del self._kept[block]
+        self._on_evict(block)
+        self._free.append(block)
+
+    def drop_kept(self, block: int) -> None:
+        """Make a kept block free; nobody is asked whether its content is worth anything."""
+        del self._kept[block]
+        self._free.append(block)
+
+    def free_held(self, block: int) -> None:
+        """Put a block among the free ones although somebody has it. No sound engine does."""
+        self._free.append(block)
+
     def holders(self, block: int) -> int:
         """Return how many holders a block has."""
         return self._holders[block]

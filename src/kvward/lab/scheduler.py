@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kvward.blocks.inputs import InputKind, PromptInput, check_inputs
 from kvward.errors import UsageError
-from kvward.lab.behaviour import Behaviour
+from kvward.lab.behaviour import Behaviour, Slip
 from kvward.lab.interface import (
     EngineOptions,
     FinishReason,
@@ -20,10 +22,13 @@ from kvward.lab.interface import (
     TokenEvent,
     Ward,
 )
+from kvward.lab.media import Picture
 from kvward.lab.memory import BlockMemory
 from kvward.lab.model import Segment, forward
 from kvward.lab.sampling import choose_token, read_logprobs
 from kvward.lab.sequence import Sequence
+from kvward.lab.slots import SlotShelf
+from kvward.lab.variants import Variants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +49,18 @@ class Scheduler:
         behaviour: Behaviour,
         ward: Ward | None,
         manifest_digest: bytes,
+        variants: Variants | None = None,
     ) -> None:
-        self._weights = weights
+        self._variants = variants or Variants(weights, manifest_digest=manifest_digest)
         self._config = config
         self._options = options
+        self._behaviour = behaviour
         self.stats: Counter[str] = Counter()
         self._memory = BlockMemory(
             config,
             options,
             behaviour,
             ward=ward,
-            manifest_digest=manifest_digest,
             stats=self.stats,
         )
         self._waiting: deque[Sequence] = deque()
@@ -63,7 +69,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Tell whether any request is open."""
-        return bool(self._waiting or self._running)
+        return bool(self._waiting or self._running) or self._memory.is_transferring
 
     @property
     def num_available_blocks(self) -> int:
@@ -74,8 +80,8 @@ class Scheduler:
         """Refuse a request that can never run.
 
         Raises:
-            UsageError: the prompt is empty, too long, or holds an unknown token, or a sampling
-                parameter does not fit the model.
+            UsageError: the prompt is empty, too long, or holds an unknown token, there is no such
+                adapter or slot, pictures overlap, or a sampling parameter does not fit the model.
         """
         prompt = request.prompt_token_ids
         if not prompt:
@@ -88,6 +94,13 @@ class Scheduler:
                 f"at most {self._max_tokens} fit."
             )
 
+        self._variants.find(request.adapter)
+        if request.slot_id is not None:
+            self._memory.slots.check(request.slot_id)
+        placed = [_placed(picture) for picture in request.pictures]
+        if check_inputs(placed, num_tokens=len(prompt)).reason is not None:
+            raise UsageError("The pictures do not have places of their own in the prompt.")
+
         sampling = request.sampling
         if sampling.max_tokens < 1:
             raise UsageError("At least one token is generated.")
@@ -98,7 +111,8 @@ class Scheduler:
 
     def submit(self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
         """Queue a request that `check` has let through."""
-        self._waiting.append(self._memory.open_sequence(request, on_event))
+        variant = self._variants.find(request.adapter)
+        self._waiting.append(self._memory.open_sequence(request, on_event, variant=variant))
 
     def cancel(self, request_id: str) -> None:
         """End a request; unknown ids are ignored."""
@@ -108,6 +122,23 @@ class Scheduler:
                 self._end(sequence, FinishReason.CANCELLED)
                 return
 
+    def erase(self, cache_salt: str | None) -> int:
+        """Forget all state of a salt; returns how many blocks that were."""
+        running = [
+            sequence
+            for sequence in (*self._waiting, *self._running)
+            if sequence.request.cache_salt == cache_salt
+        ]
+        return self._memory.erase(cache_salt, running)
+
+    def slots(self) -> SlotShelf:
+        """Return the slots."""
+        return self._memory.slots
+
+    def scope_of(self, cache_salt: str | None) -> str | None:
+        """Return the scope that a salt stands for."""
+        return self._memory.scope_of(cache_salt)
+
     def fail_all(self, message: str) -> None:
         """End every request with an error."""
         for sequence in (*self._running, *self._waiting):
@@ -115,27 +146,47 @@ class Scheduler:
 
     def step(self) -> None:
         """Compute one batch and deliver what came of it."""
+        self._memory.begin_step()
         self._admit_waiting()
         self._make_room()
         work = self._plan_batch()
-        if not work:
-            return
+        if work:
+            self._compute(work)
+        self._memory.end_step()
+
+    def _compute(self, work: list[_Work]) -> None:
         segments = [
             Segment(
                 token_ids=np.asarray(
-                    w.sequence.tokens[
-                        w.sequence.num_computed : w.sequence.num_computed + w.num_tokens
-                    ],
+                    w.sequence.seen_tokens(
+                        w.sequence.num_computed, w.sequence.num_computed + w.num_tokens
+                    ),
                     np.intp,
                 ),
                 start=w.sequence.num_computed,
                 block_table=self._memory.block_table(w.sequence),
+                read_table=self._wrong_read_table(w, work),
             )
             for w in work
         ]
-        logits = forward(self._weights, self._config, self._memory.pages, segments)
+        logits = self._run_segments(work, segments)
         for w, row in zip(work, logits, strict=True):
             self._advance(w, row)
+
+    def _run_segments(self, work: list[_Work], segments: list[Segment]) -> FloatArray:
+        """Return the logits after each piece of work; what runs on the same weights together."""
+        on_weights: dict[int, list[int]] = {}
+        for number, w in enumerate(work):
+            on_weights.setdefault(id(w.sequence.variant.weights), []).append(number)
+        logits = np.empty((len(work), self._config.vocab), np.float32)
+        for numbers in on_weights.values():
+            logits[numbers] = forward(
+                work[numbers[0]].sequence.variant.weights,
+                self._config,
+                self._memory.pages,
+                [segments[number] for number in numbers],
+            )
+        return logits
 
     @property
     def _max_tokens(self) -> int:
@@ -172,11 +223,34 @@ class Scheduler:
         work = []
         # One token each for those that generate, then chunks of prompts.
         for sequence in sorted(self._running, key=lambda s: s.num_waiting > 1):
+            if sequence.num_loading and not self._slips(Slip.READ_BEFORE_READY, sequence):
+                continue
             num_tokens = min(sequence.num_waiting, budget)
             if num_tokens > 0:
                 work.append(_Work(sequence=sequence, num_tokens=num_tokens))
                 budget -= num_tokens
         return work
+
+    def _slips(self, slip: Slip, sequence: Sequence) -> bool:
+        """Tell whether it goes wrong for a request; that is decided once."""
+        return self._behaviour.slips_once(slip, sequence.slips)
+
+    def _wrong_read_table(self, of: _Work, work: list[_Work]) -> NDArray[np.intp] | None:
+        """Return a block table with one block of a neighbour in it; None in the sound engine."""
+        sequence = of.sequence
+        if not self._behaviour.has(Slip.TABLE_ROW_MIXED) or sequence.num_generated:
+            return None
+        if of.num_tokens < sequence.num_waiting:
+            return None  # not the step of its first token
+        neighbours = [w.sequence for w in work if w.sequence is not sequence]
+        if not neighbours or not self._slips(Slip.TABLE_ROW_MIXED, sequence):
+            return None
+        other = neighbours[self._behaviour.pick(Slip.TABLE_ROW_MIXED, len(neighbours))]
+        table = self._memory.block_table(sequence).copy()
+        row = self._memory.block_table(other)
+        at = self._behaviour.pick(Slip.TABLE_ROW_MIXED, min(len(table), len(row)))
+        table[at] = row[at]
+        return table
 
     def _advance(self, work: _Work, logits: FloatArray) -> None:
         sequence = work.sequence
@@ -201,6 +275,7 @@ class Scheduler:
         ):
             reason = FinishReason.LENGTH
         if reason is not None:
+            self._memory.save_slot(sequence)
             self._leave(sequence)
         self._deliver(
             sequence,
@@ -241,3 +316,12 @@ class Scheduler:
                 error=error,
             ),
         )
+
+
+def _placed(picture: Picture) -> PromptInput:
+    return PromptInput(
+        kind=InputKind.IMAGE,
+        digest=bytes(32),  # only the place is looked at
+        first_token=picture.first_token,
+        num_tokens=picture.num_tokens,
+    )

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvward.blocks.chain import derive_chain_link
+from kvward.lab.behaviour import Slip
 from kvward.lab.interface import DurableBlocks, GenerationRequest, TokenEvent
+from kvward.lab.naming import BlockNames
+from kvward.lab.variants import Variant
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -31,28 +33,39 @@ class Sequence:
 
     Attributes:
         durable: What its scope has outside the engine; None when nothing is kept for it.
-        content_root: Where the chain of names without a scope begins, for `durable`.
+        names: What its blocks are called.
+        variant: What it runs on.
+        seen_prompt: The prompt as the model takes it in, pictures as the words they show.
         scope: Under which its blocks are found; None is a scope of its own.
         tokens: Prompt and generated tokens.
         num_computed: Tokens whose keys and values are in its blocks.
         num_published: Full blocks that have been offered to the index.
         cached_tokens: Prompt tokens reused when it was first admitted.
+        slot_id: The slot it has; None before it has one, and without slots.
+        leaves_nothing: Whether its blocks stay out of the index from now on.
+        num_reported: Blocks that `cached_tokens` will speak of.
+        num_loading: Blocks of its prefix that are on their way from the host tier.
+        slips: What has been decided to go wrong for it, or not to.
     """
 
     request: GenerationRequest
     on_event: Callable[[TokenEvent], None]
     scope: str | None
-    chain_root: bytes
+    names: BlockNames
+    variant: Variant
+    seen_prompt: list[int]
     random: np.random.Generator | None
     tokens: list[int]
     durable: DurableBlocks | None
-    content_root: bytes
     held: list[HeldBlock] = field(default_factory=list)
     num_computed: int = 0
     num_published: int = 0
     cached_tokens: int | None = None
-    _hashes: list[bytes] = field(default_factory=list)
-    _content_hashes: list[bytes] = field(default_factory=list)
+    slot_id: int | None = None
+    leaves_nothing: bool = False
+    num_reported: int = 0
+    num_loading: int = 0
+    slips: dict[Slip, bool] = field(default_factory=dict)
 
     @property
     def num_generated(self) -> int:
@@ -64,22 +77,9 @@ class Sequence:
         """Return how many tokens have to be computed before the next one can be chosen."""
         return len(self.tokens) - self.num_computed
 
-    def block_hash(self, number: int, *, block_tokens: int) -> bytes:
-        """Return the hash of a full block, computed once."""
-        return self._link(self._hashes, self.chain_root, number, block_tokens)
-
-    def content_hash(self, number: int, *, block_tokens: int) -> bytes:
-        """Return the hash of a full block without its scope, computed once."""
-        return self._link(self._content_hashes, self.content_root, number, block_tokens)
-
-    def _link(self, hashes: list[bytes], root: bytes, number: int, block_tokens: int) -> bytes:
-        while len(hashes) <= number:
-            begin = len(hashes) * block_tokens
-            parent = hashes[-1] if hashes else root
-            tokens = self.tokens[begin : begin + block_tokens]
-            # Tokens are all that the lab's model takes in.
-            hashes.append(derive_chain_link(parent, tokens, extras=()))
-        return hashes[number]
+    def seen_tokens(self, begin: int, end: int) -> list[int]:
+        """Return some of its tokens as the model takes them in."""
+        return self.seen_prompt[begin:end] + self.tokens[max(begin, len(self.seen_prompt)) : end]
 
     def iter_leases(self) -> Iterator[tuple[int, int]]:
         """Yield block and generation of everything it relies on."""

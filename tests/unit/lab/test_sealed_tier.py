@@ -23,6 +23,7 @@ from kvward.store.backends.memory import MemoryBackend
 from kvward.terms import SharingLevel
 from kvward.testing.faults import Fault, FaultyBackend
 from lab_models import plain_logits, random_weights, small_config
+from lab_schedules import WARD_MENDS
 
 CONFIG = small_config(num_layers=2)
 WEIGHTS = random_weights(CONFIG, seed=1)
@@ -173,7 +174,7 @@ def test_a_store_that_fails_costs_speed_only(world: World) -> None:
     assert world.engine().ask(PREFIX, salt, tag) == FULL_BLOCKS_TOKENS
 
 
-@pytest.mark.parametrize("defect", sorted(DEFECTS))
+@pytest.mark.parametrize("defect", WARD_MENDS)
 def test_no_defect_of_the_engine_gets_into_the_store(world: World, defect: str) -> None:
     """Whatever a broken engine keeps, a sound one that reads it answers right."""
     engine = world.engine(defects=(defect,))

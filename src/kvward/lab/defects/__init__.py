@@ -3,11 +3,29 @@
 This code plants. It knows nothing of what detects, and nothing here is on unless it is named.
 """
 
-from kvward.lab.defects.early_publish import EARLY_PUBLISH
-from kvward.lab.defects.registry import Defect, plant_defects
-from kvward.lab.defects.reuse_in_flight import REUSE_IN_FLIGHT
-from kvward.lab.defects.scope_missing import SCOPE_MISSING
+from kvward.lab.defects.defect import Defect
+from kvward.lab.defects.delivery import DELIVERY_DEFECTS
+from kvward.lab.defects.erasure import ERASURE_DEFECTS
+from kvward.lab.defects.failure import FAILURE_DEFECTS
+from kvward.lab.defects.geometry import GEOMETRY_DEFECTS
+from kvward.lab.defects.key import KEY_DEFECTS
+from kvward.lab.defects.lifetime import LIFETIME_DEFECTS
+from kvward.lab.defects.planting import plant_defects
+from kvward.lab.defects.side_channel import SIDE_CHANNEL_DEFECTS
+from kvward.lab.defects.slot import SLOT_DEFECTS
 
-DEFECTS = {defect.name: defect for defect in (SCOPE_MISSING, REUSE_IN_FLIGHT, EARLY_PUBLISH)}
+DEFECTS = {
+    defect.name: defect
+    for defect in (
+        *KEY_DEFECTS,
+        *LIFETIME_DEFECTS,
+        *GEOMETRY_DEFECTS,
+        *SLOT_DEFECTS,
+        *FAILURE_DEFECTS,
+        *ERASURE_DEFECTS,
+        *DELIVERY_DEFECTS,
+        *SIDE_CHANNEL_DEFECTS,
+    )
+}
 
 __all__ = ["DEFECTS", "Defect", "plant_defects"]

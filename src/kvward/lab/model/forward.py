@@ -21,11 +21,13 @@ class Segment:
         token_ids: (n,), n >= 1.
         start: Number of its tokens whose keys and values are in the pages already.
         block_table: Its blocks in order; holds at least start + n tokens.
+        read_table: The blocks it attends to; None for those of `block_table`.
     """
 
     token_ids: NDArray[np.intp]
     start: int
     block_table: NDArray[np.intp]
+    read_table: NDArray[np.intp] | None = None
 
 
 def forward(
@@ -56,9 +58,8 @@ def forward(
         write_tokens(pages[number], slots, k, _heads(normed @ layer.wv, config))
         attended = np.empty((len(hidden), config.num_heads * config.head_dim), np.float32)
         for segment, begin, end in zip(segments, bounds[:-1], bounds[1:], strict=True):
-            keys, values = read_tokens(
-                pages[number], segment.block_table, segment.start + end - begin
-            )
+            table = segment.block_table if segment.read_table is None else segment.read_table
+            keys, values = read_tokens(pages[number], table, segment.start + end - begin)
             attended[begin:end] = _attend(q[begin:end], keys, values)
         hidden = hidden + attended @ layer.wo
         hidden = hidden + _mlp(_rms_norm(hidden, layer.mlp_norm, config.rms_eps), layer)

@@ -1,5 +1,5 @@
 """The lab's OpenAI-compatible server: pure ASGI."""
 
-from kvward.lab.server.app import create_app
+from kvward.lab.server.app import ServerOptions, create_app
 
-__all__ = ["create_app"]
+__all__ = ["ServerOptions", "create_app"]

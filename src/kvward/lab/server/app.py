@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
 from kvward.errors import EngineProtocolError, UsageError
-from kvward.lab.interface import Engine, TokenEvent
+from kvward.lab.behaviour import SOUND, Behaviour
+from kvward.lab.interface import Engine, GenerationRequest, TokenEvent
 from kvward.lab.loading import LoadedModel
+from kvward.lab.media import PLACEHOLDER, Picture
+from kvward.lab.server.answers import AnswerCache
 from kvward.lab.server.bridge import Bridge
+from kvward.lab.server.door import Door
+from kvward.lab.server.operator import Operator
 from kvward.lab.server.shapes import ChatShape, CompletionShape, Piece, Shape, usage
 from kvward.lab.server.text import iter_pieces
 from kvward.lab.server.wire import (
@@ -23,7 +29,7 @@ from kvward.lab.server.wire import (
     ChatRequest,
     CompletionRequest,
     error_body,
-    parse_request,
+    parse_body,
 )
 
 Message = MutableMapping[str, Any]
@@ -38,28 +44,71 @@ _ROUTES = {
     "/v1/models": "GET",
     "/v1/completions": "POST",
     "/v1/chat/completions": "POST",
+    "/v1/load_lora_adapter": "POST",
+    "/v1/load_weights": "POST",
+    "/v1/cache/erase": "POST",
+    "/slots": "POST",
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """What a server does besides handing requests to its engine.
+
+    Attributes:
+        behaviour: The sound one, or one with defects planted.
+        scope_by_key: Whether every API key is a scope of its own, see `Door`.
+        num_answers: Whole answers that are kept; 0 keeps none.
+        allow_updates: Whether callers may load weights.
+    """
+
+    behaviour: Behaviour = SOUND
+    scope_by_key: bool = False
+    num_answers: int = 0
+    allow_updates: bool = False
+
+
 def create_app(
-    *, engine: Engine, model: LoadedModel, api_keys: frozenset[str] | None
+    *,
+    engine: Engine,
+    model: LoadedModel,
+    api_keys: frozenset[str] | None,
+    options: ServerOptions | None = None,
 ) -> Application:
     """Return the application.
 
     Args:
         engine: Started by the caller, stopped by the caller.
         api_keys: Keys that are let in; None lets everybody in, as engines do by default.
+        options: None for a server that only hands requests to its engine.
     """
-    server = _LabApplication(engine, model, api_keys)
+    server = _LabApplication(engine, model, api_keys, options or ServerOptions())
     return server.handle
 
 
 class _LabApplication:
-    def __init__(self, engine: Engine, model: LoadedModel, api_keys: frozenset[str] | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        model: LoadedModel,
+        api_keys: frozenset[str] | None,
+        options: ServerOptions,
+    ) -> None:
+        behaviour = options.behaviour
         self._engine = engine
         self._model = model
-        self._api_keys = api_keys
-        self._bridge = Bridge(engine)
+        self._door = Door(api_keys, scope_by_key=options.scope_by_key, behaviour=behaviour)
+        self._bridge = Bridge(engine, behaviour=behaviour)
+        self._answers = None
+        if options.num_answers:
+            self._answers = AnswerCache(options.num_answers, behaviour=behaviour)
+        self._operator = Operator(
+            engine,
+            self._answers,
+            base_name=model.name,
+            tokenizer=model.tokenizer,
+            allow_updates=options.allow_updates,
+        )
 
     async def handle(self, asgi_scope: Message, receive: Receive, send: Send) -> None:
         """Answer one connection event."""
@@ -82,37 +131,48 @@ class _LabApplication:
         if path == "/health":
             await _send_whole(send, HTTPStatus.OK, msgspec.json.encode(self._engine.stats()))
             return
-        self._check_access(asgi_scope)
+        key = self._door.let_in(asgi_scope["headers"])
         if path == "/v1/models":
-            card = {"id": self._model.name, "object": "model", "created": 0, "owned_by": "kvward"}
-            body = msgspec.json.encode({"object": "list", "data": [card]})
+            body = msgspec.json.encode({"object": "list", "data": self._cards()})
             await _send_whole(send, HTTPStatus.OK, body)
             return
         body = await _read_body(receive)
+        done: dict[str, Any] | None = None
+        if path == "/v1/load_lora_adapter":
+            done = await self._operator.load_adapter(body)
+        elif path == "/v1/load_weights":
+            done = await self._operator.load_weights(body)
+        elif path == "/v1/cache/erase":
+            done = await self._operator.erase(body, lambda salt: self._door.salt(key, salt))
+        elif path == "/slots":
+            done = await self._operator.slots(body, lambda salt: self._door.salt(key, salt))
+        if done is not None:
+            await _send_whole(send, HTTPStatus.OK, msgspec.json.encode(done))
+            return
         request: CompletionRequest | ChatRequest
         shape: Shape
         tokenizer = self._model.tokenizer
         if path == "/v1/completions":
-            request = parse_request(body, CompletionRequest)
+            request = parse_body(body, CompletionRequest)
             prompt = request.one_prompt
             tokens = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-            shape = CompletionShape(model=self._model.name, tokenizer=tokenizer)
+            shape = CompletionShape(model=request.model, tokenizer=tokenizer)
         else:
-            request = parse_request(body, ChatRequest)
+            request = parse_body(body, ChatRequest)
             try:
                 tokens = tokenizer.encode(tokenizer.render_chat(request.plain_messages()))
             except UsageError as exc:
                 raise BadRequestError(exc.message, param="messages") from exc
-            shape = ChatShape(model=self._model.name, tokenizer=tokenizer)
-        await self._generate(request, tokens, shape, receive, send)
+            shape = ChatShape(model=request.model, tokenizer=tokenizer)
+        pictures = request.pictures()
+        places = sum(picture.num_tokens for picture in pictures)
+        tokens = [PLACEHOLDER] * places + tokens
+        await self._generate(request, tokens, shape, receive, send, key=key, pictures=pictures)
 
-    def _check_access(self, asgi_scope: Message) -> None:
-        if self._api_keys is None:
-            return
-        given = dict(asgi_scope["headers"]).get(b"authorization", b"")
-        key = given.removeprefix(b"Bearer ")
-        if not any(hmac.compare_digest(key, known.encode()) for known in self._api_keys):
-            raise BadRequestError("The API key is not known.", status=HTTPStatus.UNAUTHORIZED)
+    def _cards(self) -> list[dict[str, Any]]:
+        names = (self._model.name, *self._engine.adapters)
+        card = {"object": "model", "created": 0, "owned_by": "kvward"}
+        return [{"id": name} | card for name in names]
 
     async def _generate(
         self,
@@ -121,9 +181,13 @@ class _LabApplication:
         shape: Shape,
         receive: Receive,
         send: Send,
+        *,
+        key: bytes,
+        pictures: tuple[Picture, ...],
     ) -> None:
         config = self._model.config
-        if request.model != self._model.name:
+        is_base = request.model == self._model.name
+        if not is_base and request.model not in self._engine.adapters:
             raise BadRequestError(
                 f"There is no model {request.model}.",
                 status=HTTPStatus.NOT_FOUND,
@@ -141,9 +205,18 @@ class _LabApplication:
             )
         sampling = request.sampling(config, room=room)
         stops = request.stops
-        events = self._bridge.generate(
-            tokens, sampling, cache_salt=request.cache_salt, owner_tag=request.owner_tag
+        asked = GenerationRequest(
+            request_id=uuid4().hex,
+            prompt_token_ids=tuple(tokens),
+            sampling=sampling,
+            cache_salt=self._door.salt(key, request.cache_salt),
+            owner_tag=request.owner_tag,
+            adapter=None if is_base else request.model,
+            pictures=pictures,
+            slot_id=request.id_slot,
         )
+        shape.headers = self._headers(asked)
+        events = self._events(asked)
         counted = _Counted(events, len(tokens))
         pieces = iter_pieces(counted.iterate(), self._model.tokenizer, stops=stops)
         answering = _answer_streaming if request.stream else _answer_whole
@@ -158,6 +231,25 @@ class _LabApplication:
             with contextlib.suppress(asyncio.CancelledError):
                 await work
 
+    def _headers(self, request: GenerationRequest) -> list[tuple[bytes, bytes]]:
+        if self._answers is None:
+            return []
+        return [(b"x-cache", b"hit" if self._answers.knows(request) else b"miss")]
+
+    def _events(self, request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        """Return the events of a request, from the engine or of an answer that is kept."""
+        if self._answers is None:
+            return self._bridge.generate(request)
+        kept = self._answers.find(request)
+        if kept is not None:
+            return _iter_kept(kept)
+        return self._answers.keep(request, self._bridge.generate(request))
+
+
+async def _iter_kept(events: tuple[TokenEvent, ...]) -> AsyncIterator[TokenEvent]:
+    for event in events:
+        yield event
+
 
 class _Counted:
     """Counts what passes, for the usage, and closes the engine's request for certain."""
@@ -166,14 +258,14 @@ class _Counted:
         self._events = events
         self._prompt_tokens = prompt_tokens
         self._completion_tokens = 0
-        self._cached_tokens = 0
+        self._last_event: TokenEvent | None = None
 
     async def iterate(self) -> AsyncIterator[TokenEvent]:
         """Yield the events."""
         try:
             async for event in self._events:
                 self._completion_tokens += event.token_id is not None
-                self._cached_tokens = event.cached_tokens
+                self._last_event = event
                 yield event
         finally:
             await self._events.aclose()  # type: ignore[attr-defined]  # it is a generator
@@ -183,7 +275,7 @@ class _Counted:
         return usage(
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
-            cached_tokens=self._cached_tokens,
+            last_event=self._last_event,
         )
 
 
@@ -210,7 +302,7 @@ async def _answer_whole(
     )
     body = shape.envelope([shape.choice(whole, chunk=False)], chunk=False)
     body["usage"] = counted.usage()
-    await _send_whole(send, HTTPStatus.OK, msgspec.json.encode(body))
+    await _send_whole(send, HTTPStatus.OK, msgspec.json.encode(body), headers=shape.headers)
 
 
 async def _answer_streaming(
@@ -226,7 +318,8 @@ async def _answer_streaming(
         nonlocal started
         if not started:
             started = True
-            await send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
+            headers = [*_EVENTS, *shape.headers]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             opening = shape.opening()
             if opening is not None:
                 await _send_event(send, shape.envelope([opening], chunk=True))
@@ -257,9 +350,11 @@ async def _send_event(send: Send, value: dict[str, Any]) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-async def _send_whole(send: Send, status: HTTPStatus, body: bytes) -> None:
-    headers = [*_JSON, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+async def _send_whole(
+    send: Send, status: HTTPStatus, body: bytes, *, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    all_headers = [*_JSON, (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": int(status), "headers": all_headers})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -20,18 +20,33 @@ class Piece:
     finish_reason: str | None
 
 
-def usage(*, prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> dict[str, Any]:
-    """Return the usage of a request."""
-    return {
+def usage(
+    *, prompt_tokens: int, completion_tokens: int, last_event: TokenEvent | None
+) -> dict[str, Any]:
+    """Return the usage of a request.
+
+    Args:
+        last_event: None when there was none.
+    """
+    cached_tokens = 0 if last_event is None else last_event.cached_tokens
+    values: dict[str, Any] = {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
+    if last_event is not None and last_event.replica is not None:
+        values["routing"] = {
+            "replica": last_event.replica,
+            "matched_tokens": last_event.routed_tokens,
+        }
+    return values
 
 
 class Shape(Protocol):
-    """How one route writes its answers."""
+    """How one route writes its answers; `headers` go with them."""
+
+    headers: list[tuple[bytes, bytes]]
 
     def envelope(self, choices: list[dict[str, Any]], *, chunk: bool) -> dict[str, Any]:
         """Return a body or chunk around choices."""
@@ -51,6 +66,7 @@ class CompletionShape:
     tokenizer: ChatTokenizer
     id: str = field(default_factory=lambda: f"cmpl-{uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     _offset: int = 0
 
     def envelope(self, choices: list[dict[str, Any]], *, chunk: bool) -> dict[str, Any]:  # noqa: ARG002
@@ -107,6 +123,7 @@ class ChatShape:
     tokenizer: ChatTokenizer
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def envelope(self, choices: list[dict[str, Any]], *, chunk: bool) -> dict[str, Any]:
         """Return a body or chunk around choices."""

@@ -9,13 +9,14 @@ import msgspec
 
 from kvward.errors import UsageError
 from kvward.lab.interface import LlamaConfig, SamplingParams
+from kvward.lab.media import Picture
 
 MAX_BODY_BYTES = 8 << 20
 MAX_TOP_LOGPROBS = 20
 _DEFAULT_MAX_TOKENS = 16
 _MAX_STOPS = 16
 
-RequestType = TypeVar("RequestType", bound="_Common")
+BodyType = TypeVar("BodyType", bound=msgspec.Struct)
 
 
 class BadRequestError(UsageError):
@@ -63,8 +64,18 @@ class TransferParams(msgspec.Struct, kw_only=True):
     kvward_owner: str | None = None
 
 
+class PictureShape(msgspec.Struct, kw_only=True):
+    """A picture that stands before the prompt; `pixels` are base64 on the wire."""
+
+    width: int
+    height: int
+    pixels: bytes
+
+
 class _Common(msgspec.Struct, kw_only=True):
     model: str
+    media: list[PictureShape] = []
+    id_slot: int | None = None
     max_tokens: int | None = None
     temperature: float = 1.0
     top_p: float = 1.0
@@ -82,6 +93,28 @@ class _Common(msgspec.Struct, kw_only=True):
     def owner_tag(self) -> str | None:
         """Return what says whose the salt is."""
         return None if self.kv_transfer_params is None else self.kv_transfer_params.kvward_owner
+
+    def pictures(self) -> tuple[Picture, ...]:
+        """Return the pictures of a request, each behind the one before it."""
+        placed = []
+        first_token = 0
+        for shape in [*self.media, *self.inner_media()]:
+            try:
+                picture = Picture(
+                    pixels=shape.pixels,
+                    width=shape.width,
+                    height=shape.height,
+                    first_token=first_token,
+                )
+            except UsageError as exc:
+                raise BadRequestError(exc.message, param="media") from exc
+            placed.append(picture)
+            first_token += picture.num_tokens
+        return tuple(placed)
+
+    def inner_media(self) -> list[PictureShape]:
+        """Return the pictures that stand inside other fields."""
+        return []
 
     def wanted_logprobs(self) -> int | None:
         """Return how many alternatives are wanted; None for no logprobs."""
@@ -190,6 +223,12 @@ class ChatRequest(_Common, kw_only=True):
         """Return how many tokens are wanted, under either name."""
         return self.max_completion_tokens or self.max_tokens
 
+    def inner_media(self) -> list[PictureShape]:
+        """Return the pictures in the messages."""
+        parts = [part for message in self.messages for part in _picture_parts(message)]
+        urls = [part.get("image_url") for part in parts]
+        return [_parse_data_url(url.get("url") if isinstance(url, dict) else url) for url in urls]
+
     def plain_messages(self) -> list[dict[str, Any]]:
         """Return the messages with text content; other kinds of content are refused."""
         if not self.messages:
@@ -197,19 +236,45 @@ class ChatRequest(_Common, kw_only=True):
         return [_plain_message(message) for message in self.messages]
 
 
+def _picture_parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return [p for p in parts if isinstance(p, dict) and p.get("type") == "image_url"]
+
+
+def _parse_data_url(url: object) -> PictureShape:
+    """Read data:image/x-lab;width=W;height=H;base64,PIXELS. [untrusted]"""
+    head, comma, pixels = url.partition(",") if isinstance(url, str) else ("", "", "")
+    kind, *settings = head.split(";")
+    values = dict(setting.partition("=")[::2] for setting in settings)
+    if kind != "data:image/x-lab" or "base64" not in values or not comma:
+        raise BadRequestError(
+            "A picture is a data:image/x-lab URL with width, height and base64.", param="messages"
+        )
+    try:
+        return msgspec.convert(
+            {"width": values.get("width"), "height": values.get("height"), "pixels": pixels},
+            PictureShape,
+            strict=False,
+        )
+    except msgspec.ValidationError as exc:
+        raise BadRequestError(f"The picture cannot be read: {exc}.", param="messages") from exc
+
+
 def _plain_message(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content")
     if isinstance(content, list):
-        parts = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text"]
-        content = "".join(part for part in parts if isinstance(part, str))
-        if len(parts) != len(message["content"]):
-            raise BadRequestError("This model reads text only.", param="messages")
+        parts = [p for p in content if isinstance(p, dict) and p.get("type") != "image_url"]
+        texts = [part.get("text") for part in parts if part.get("type") == "text"]
+        if len(texts) + len(_picture_parts(message)) != len(content):
+            raise BadRequestError("This model reads text and pictures only.", param="messages")
+        content = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(content, str) or not isinstance(message.get("role"), str):
         raise BadRequestError("A message has a role and text content.", param="messages")
     return {**message, "content": content}
 
 
-def parse_request(body: bytes, kind: type[RequestType]) -> RequestType:
+def parse_body(body: bytes, kind: type[BodyType]) -> BodyType:
     """Decode and check the types of a request. [untrusted]"""
     try:
         return msgspec.json.decode(body, type=kind)

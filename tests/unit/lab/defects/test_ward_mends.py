@@ -5,7 +5,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kvward.errors import ConfigError
 from kvward.events import EventCounter
 from kvward.lab.defects import DEFECTS, plant_defects
 from kvward.lab.interface import EngineOptions
@@ -13,7 +12,7 @@ from kvward.lab.ward import EngineWard
 from kvward.scope import RootKey, Scope, ScopeIssuer
 from kvward.terms import SharingLevel
 from lab_models import random_weights, small_config
-from lab_schedules import Answer, Ask, largest_error, run_schedule
+from lab_schedules import WARD_MENDS, Answer, Ask, largest_error, run_schedule
 
 CONFIG = small_config()
 WEIGHTS = random_weights(CONFIG, seed=1)
@@ -110,7 +109,7 @@ def test_scope_missing_reuses_across_salts_and_answers_right() -> None:
         (("scope-missing",), "other-scope"),
         (("reuse-in-flight",), "lease-ended"),
         (("early-publish",), "not-committed"),
-        (tuple(DEFECTS), "other-scope"),
+        (WARD_MENDS, "other-scope"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
 )
@@ -137,16 +136,3 @@ def test_ward_gives_a_salt_that_is_no_token_a_scope_of_its_own() -> None:
     assert len(set(scopes)) == 4
     assert events.counts() == {"ward.salt-refused": 4}
     assert ward.admit(SALTS[0]) == SALTS[0]
-
-
-def test_unknown_defect_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError) as caught:
-        plant_defects(["nothing"], DEFECTS)
-    assert "scope-missing" in str(caught.value.hint)
-
-
-def test_every_defect_names_its_class_and_where_it_should_show() -> None:
-    for name, defect in DEFECTS.items():
-        assert name == defect.name
-        assert defect.expected_channels
-        assert defect.failure_class in {"K-SCOPE", "L-INFLIGHT", "L-EARLY"}
