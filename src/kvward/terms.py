@@ -48,8 +48,6 @@ class Channel(StrEnum):
     DIFFERENTIAL = "differential"
     METADATA = "metadata"
     TIMING = "timing"
-    DIFFERENTIAL = "differential"
-    EVICTION = "eviction"
 
 
 class ProbeScope(StrEnum):

@@ -40,7 +40,7 @@ SIDE_CHANNEL_DEFECTS = (
     Defect(
         slip=Slip.QUOTA_IGNORED,
         failure_class="O-TIME",
-        channels=frozenset({Channel.EVICTION, Channel.TIMING, Channel.METADATA}),
+        channels=frozenset({Channel.TIMING, Channel.METADATA}),
         summary="No salt is kept to its share of the memory; who asks much evicts the others.",
         opportunity=None,
         start=("--blocks", "256", "--scope-quota", "64"),
