@@ -15,9 +15,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -237,14 +237,13 @@ def spans(server: VllmServer, minter: Minter) -> list[Figure]:
     return figures + shared(f"16 conversations, system prompt of {PREFIX}", server, prompts)
 
 
-@contextmanager
-def smollm2() -> Iterator[Path]:
+def smollm2() -> Path:
     gguf = fetch_smollm2(cache_folder())
     folder = gguf.parent / "smollm2-vllm"
     subprocess.run(
         [PYTHON, str(ROOT / "tools" / "convert_smollm2.py"), str(gguf), str(folder)], check=True
     )
-    yield folder
+    return folder
 
 
 def measure_hits(bench: Bench, folder: Path) -> list[Figure]:
@@ -292,8 +291,8 @@ def main() -> int:
         print("KVWARD_VLLM_PYTHON is not set; run: make bench-vllm", file=sys.stderr)
         return 3
     figures = []
-    with smollm2() as model, tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        bench = Bench(Path(name), model, stack)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        bench = Bench(Path(name), smollm2(), stack)
         for part in names:
             figures += PARTS[part](bench, Path(name))
     return publish("vllm", figures)

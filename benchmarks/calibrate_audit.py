@@ -6,8 +6,9 @@ Usage: python benchmarks/calibrate_audit.py [recorded|drift|leak ...]
             replacement from the recorded arms, beside the Kolmogorov-Smirnov test of that paper.
 `drift`     2,000 audits of 400 pairs without any effect, under a load that drifts.
 `leak`      the content detector on 100 seeds of 10,000 answers each, 3 of 10,000 of which hold one
-            block of another session; answers from the canary model's closed form, so that it is
-            the auditor that is measured. Beside the theory: 1 - (1 - p s)^n.
+            block of another session. Only these are worked out, from the canary model's closed
+            form, and read: the auditor's sensitivity is measured, not its false alarms. Beside the
+            theory: 1 - (1 - p s)^n.
 
 Writes benchmarks/results/calibration-NAME.json. Minutes for each, on two cores.
 """
@@ -142,7 +143,7 @@ def leak() -> dict[str, Any]:
         ]
         random = np.random.default_rng((2, seed))
         found: int | None = None
-        # What does not leak is the same prompt for all: it is computed once, and read each time.
+        # Only answers that leak are worked out and read; what the others show is not this study's.
         for number in np.flatnonzero(random.random(NUM_OUTPUTS) < LEAK_RATE):
             planted += 1
             reader, writer = (sessions[int(i)] for i in random.permutation(len(sessions))[:2])

@@ -91,6 +91,11 @@ class Trial:
     model: str | None = None
     output_digest: str | None = None
 
+    @property
+    def who(self) -> str:
+        """Return who asked, "tenant/conversation"."""
+        return f"{self.tenant}/{self.conversation}"
+
 
 class Redactor:
     """Replaces every word that is not a code word by a digest of eight hex digits.

@@ -13,6 +13,7 @@ from kvward.audit.decide import (
 )
 from kvward.audit.detectors.metadata import read_counts
 from kvward.audit.detectors.timing import TimingReading, read_times
+from kvward.audit.evidence.asked import Asked
 from kvward.audit.evidence.content import content_evidence
 from kvward.audit.evidence.differential import differential_evidence
 from kvward.audit.evidence.odd import odd_findings
@@ -64,7 +65,8 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
         for scope in plan.pair_scopes
     }
     counts = {scope: read_counts(counted_probes(trials, scope)) for scope in plan.pair_scopes}
-    odd = odd_findings(plan, trials) if plan.pair_scopes else {}
+    asked = Asked(plan)
+    odd = odd_findings(plan, trials, asked) if plan.pair_scopes else {}
     content = content_evidence(plan, trials, timing) if plan.has_content else {}
     verdicts = []
     for cell in plan.cells:
@@ -74,7 +76,7 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
             case Channel.DIFFERENTIAL:
                 verdicts.append(
                     judge_differential(
-                        cell.scope, differential_evidence(plan, trials, timing), stamp
+                        cell.scope, differential_evidence(plan, trials, timing, asked), stamp
                     )
                 )
             case Channel.METADATA:

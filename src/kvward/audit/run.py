@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kvward.audit.canary.codebook import Session
-from kvward.audit.canary.words import WORDS
+from kvward.audit.canary.words import CODE_WORDS
 from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
@@ -60,7 +60,7 @@ class AuditRun:
         self._target = target
         self._history = history
         self._on_progress = on_progress
-        self._redactor = Redactor(frozenset(WORDS))
+        self._redactor = Redactor(CODE_WORDS)
         self._sessions = audit_sessions(plan)
         self._placement = Placement(plan)
         self._phase = "starting"

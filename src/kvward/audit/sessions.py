@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from kvward.audit.canary.codebook import Codebook, Session
 from kvward.audit.plan import TURN_NAMES, Plan
 from kvward.terms import ProbeScope
@@ -17,7 +19,19 @@ def audit_sessions(plan: Plan) -> tuple[Session, ...]:
     )
 
 
-def relation(reader: Session, writer: Session) -> ProbeScope:
+class Party(Protocol):
+    """Whoever asks as a tenant in a conversation: a session, or one of its trials."""
+
+    @property
+    def tenant(self) -> str:
+        """Return the tenant."""
+
+    @property
+    def conversation(self) -> str:
+        """Return the conversation."""
+
+
+def relation(reader: Party, writer: Party) -> ProbeScope:
     """Return the probe scope of a reader that saw a writer's state."""
     if reader.tenant != writer.tenant:
         return ProbeScope.S3

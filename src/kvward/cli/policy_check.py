@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kvward.gateway import load_credential, open_issuer, read_policy, summarise_policy
+from kvward.gateway import load_credential, read_policy, summarise_policy
 from kvward.keeping import load_public_prefixes
 
 
@@ -24,12 +24,14 @@ def command(*, policy: Path, as_json: bool) -> None:
     kept = read_policy(policy)
     prefixes = load_public_prefixes(kept.settings, kept.folder)
     load_credential(kept.settings)
-    with open_issuer(kept):
-        pass
-    if kept.settings.keyring is not None and kept.settings.store is not None:
+    if kept.settings.keyring is None:
+        kept.load_root_key()
+    else:
         with kept.keyring() as keyring:
-            kept.equivalences(keyring)
-        kept.backend().stats()
+            kept.issuer(keyring)
+            if kept.settings.store is not None:
+                kept.equivalences(keyring)
+                kept.backend().stats()
     lines = dict(summarise_policy(kept.settings, prefixes))
     if as_json:
         click.echo(json.dumps(lines, indent=2))

@@ -30,14 +30,8 @@ def summarise_policy(
         if policy.keyring is None
         else f"kept in {policy.keyring.database}",
     )
-    yield "state outside engines", "none" if policy.store is None else _place(policy.store.location)
+    yield "state outside engines", "none" if policy.store is None else policy.store.shown_location
 
 
 def _names(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
-
-
-def _place(location: str) -> str:
-    """Return a location without the name and password that may stand in it."""
-    scheme, separator, rest = location.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

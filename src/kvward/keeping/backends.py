@@ -57,7 +57,7 @@ def open_backend(section: StorePolicy, folder: Path) -> Backend:
         case "s3" if location.netloc:
             return _open_bucket(section, room, location)
     raise ConfigError(
-        f"The store {section.location.partition('@')[2] or section.location!r} is not understood.",
+        f"The store {section.shown_location!r} is not understood.",
         hint=f"Use {_WAYS}.",
     )
 

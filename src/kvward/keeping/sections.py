@@ -80,6 +80,13 @@ class StorePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     timeout_s: float = 1.0
     server_never_evicts: bool = False
 
+    @property
+    def shown_location(self) -> str:
+        """Return the location without the name and password that may stand in it."""
+        before, at, place = self.location.rpartition("@")
+        scheme, separator, _ = before.partition("://")
+        return f"{scheme}{separator}{place}" if at and separator else place
+
 
 class PublicPrefixPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A prefix that everybody may share, because the operator wrote it.

@@ -11,6 +11,7 @@ from kvward.cli.policy_check import command
 from kvward.errors import BackendUnavailableError, ConfigError, KeyUnavailableError
 from kvward.gateway import make_policy, read_policy, summarise_policy
 from kvward.keeping import RegisteredPrefix
+from kvward.keeping.sections import StorePolicy
 from servers import write_policy
 
 
@@ -79,6 +80,20 @@ def test_summary_holds_no_password(tmp_path: Path) -> None:
     said = dict(summarise_policy(read_policy(path).settings, [prefix]))
     assert said["state outside engines"] == "valkey://127.0.0.1:6379"
     assert said["public prefixes"] == "welcome (3 tokens)"
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("file:store", "file:store"),
+        ("valkey://ward:pass@word@host:1/2", "valkey://host:1/2"),
+        ("valkey:ward:password@host", "host"),
+        ("s3://bucket/p?region=r", "s3://bucket/p?region=r"),
+    ],
+)
+def test_a_location_is_shown_without_its_password(location: str, shown: str) -> None:
+    policy = StorePolicy(location=location, capacity_bytes=1, share_bytes=1)
+    assert policy.shown_location == shown
 
 
 def test_summary_names_operators_and_system_level() -> None:

@@ -28,3 +28,4 @@ wizard yellow zebra
 """
 
 WORDS: tuple[str, ...] = tuple(_TEXT.split())
+CODE_WORDS = frozenset(WORDS)

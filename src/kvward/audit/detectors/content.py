@@ -9,12 +9,11 @@ from functools import lru_cache
 from scipy.stats import hypergeom
 
 from kvward.audit.canary.codebook import CANARY_WORDS, VOICE_WORDS, Session
-from kvward.audit.canary.words import WORDS
+from kvward.audit.canary.words import CODE_WORDS, WORDS
 
 ATTRIBUTION_LEVEL = 1e-6
 """Probability of any false attribution in a whole plan."""
 
-_CODE_WORDS = frozenset(WORDS)
 # The height, in nats, from which a word counts as standing above the floor. On the canary model
 # absent words are exactly tied; the smallest step above them is a third of a nat.
 _ABOVE_FLOOR_NATS = 0.05
@@ -61,14 +60,14 @@ def read_foreign_words(
         text: The generated text. [untrusted]
         own_words: Words of the request's own prompt.
     """
-    foreign: set[str] = {word for word in text.split() if word in _CODE_WORDS} - own_words
+    foreign: set[str] = {word for word in text.split() if word in CODE_WORDS} - own_words
     measurable = bool(positions)
     for position in positions:
         if not position:
             measurable = False
             continue
         # Of code words only: some servers list another token below all others.
-        values = {word: value for word, value in position if word in _CODE_WORDS}
+        values = {word: value for word, value in position if word in CODE_WORDS}
         floor = min(values.values(), default=0.0)
         # Two entries at the bottom that are exactly tied are the floor of absent words. With one,
         # every listed word may be present, and more may be cut off: those above it are, though.

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvward.audit.canary.words import WORDS
+from kvward.audit.canary.words import CODE_WORDS
+from kvward.audit.detectors.content import Position
 
 ROUNDING = 1e-4
 """Share of a logprob by which single precision may move it."""
@@ -20,9 +21,6 @@ MIN_MARGIN_NATS = 0.05
 MAX_MARGIN_NATS = 1.0
 """An engine whose answers to requests alone differ by more cannot be judged by a reference."""
 _SPREAD = 4.0
-
-_CODE_WORDS = frozenset(WORDS)
-Position = Sequence[tuple[str, float]]
 
 
 class Reference(Protocol):
@@ -61,8 +59,8 @@ def read_deviation(
     worst, where = 0.0, 0
     for number, position in enumerate(positions):
         context = [*prompt, *generated[:number]]
-        listed = {word: value for word, value in position if word in _CODE_WORDS}
-        if not listed or not _CODE_WORDS.issuperset(generated[:number]):
+        listed = {word: value for word, value in position if word in CODE_WORDS}
+        if not listed or not CODE_WORDS.issuperset(generated[:number]):
             return Deviation(nats=None, position=None)
         off = measure(listed, reference.logprobs(context))
         if not off <= worst:

@@ -74,18 +74,17 @@ def _explain(
     reader = next(
         s for s in sessions if (s.tenant, s.conversation) == (trial.tenant, trial.conversation)
     )
-    name = f"{trial.tenant}/{trial.conversation}"
     named = attribute(foreign, sessions, num_comparisons=comparisons)
     if not named:
         words = tuple(sorted(foreign))
-        nobodys = Finding(trial=trial.number, reader=name, words=words, replica=trial.replica)
+        nobodys = Finding(trial=trial.number, reader=trial.who, words=words, replica=trial.replica)
         return [(ProbeScope.S0, nobodys)]
     return [
         (
             relation(reader, found.session),
             Finding(
                 trial=trial.number,
-                reader=name,
+                reader=trial.who,
                 source=f"{found.session.tenant}/{found.session.conversation}",
                 words=found.words,
                 probability=found.probability,

@@ -15,11 +15,12 @@ from kvward.audit.detectors.differential import (
     read_deviation,
 )
 from kvward.audit.detectors.timing import TimingReading
+from kvward.audit.evidence.asked import Asked
 from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import BLOCK_TOKENS, Plan
-from kvward.audit.prompts import derive_random, repeat_prompt, write_canary_prompt
+from kvward.audit.prompts import derive_random, write_canary_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.verdict import Control, Finding
 from kvward.terms import ProbeScope
@@ -30,11 +31,13 @@ _TOP = 20
 
 
 def differential_evidence(
-    plan: Plan, trials: Sequence[Trial], timing: Mapping[ProbeScope, TimingReading]
+    plan: Plan,
+    trials: Sequence[Trial],
+    timing: Mapping[ProbeScope, TimingReading],
+    asked: Asked,
 ) -> DifferentialEvidence:
     """Compare every finished answer of the content phase with what it should be."""
     reference = CanaryReference()
-    sessions = {(s.tenant, s.conversation): s for s in audit_sessions(plan)}
     alone: list[float] = []
     read: list[tuple[Trial, Deviation]] = []
     for trial in trials:
@@ -42,11 +45,10 @@ def differential_evidence(
             continue
         if trial.arm not in READ_ARMS | {Arm.CONTROL_WRITE, Arm.CONTROL_READ}:
             continue
-        session = sessions[trial.tenant, trial.conversation]
         deviation = read_deviation(
             trial.top_logprobs,
             trial.text,
-            prompt=repeat_prompt(plan.seed, trial.prompt, session=session).words,
+            prompt=asked.words(trial),
             reference=reference,
         )
         if trial.arm is Arm.CONTROL_WRITE:
@@ -57,7 +59,7 @@ def differential_evidence(
     findings = tuple(
         Finding(
             trial=trial.number,
-            reader=f"{trial.tenant}/{trial.conversation}",
+            reader=trial.who,
             deviation_nats=round(deviation.nats, 4),
             replica=trial.replica,
         )
@@ -77,7 +79,7 @@ def differential_evidence(
             held=bool(alone) and agreeing / len(alone) >= _MIN_ALONE and margin <= MAX_MARGIN_NATS,
         ),
         reuse_seen=reuse_seen(plan, trials, timing),
-        simulated=_simulate(plan, list(sessions.values()), reference, margin),
+        simulated=_simulate(plan, audit_sessions(plan), reference, margin),
     )
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvward.audit.detectors.history_excess import Sent, find_excess
+from kvward.audit.evidence.asked import Asked
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Trial
-from kvward.audit.plan import Plan
-from kvward.audit.prompts import repeat_prompt
-from kvward.audit.sessions import audit_sessions
 from kvward.audit.verdict import Finding
 from kvward.terms import ProbeScope
 
@@ -17,26 +15,24 @@ _SCOPES = (ProbeScope.S2, ProbeScope.S3)
 """Whose it must have been, when conversation, or conversation and tenant, do not explain it."""
 
 
-def excess_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tuple[Finding, ...]]:
+def excess_findings(trials: Sequence[Trial], asked: Asked) -> dict[ProbeScope, tuple[Finding, ...]]:
     """Return findings by whose state the reused one must have been.
 
     Only where the server counts a code word as one token, as the canary model's does, can words be
     compared with its counts; other answers are left out.
     """
-    sessions = {(s.tenant, s.conversation): s for s in audit_sessions(plan)}
     sent = []
     by_number = {}
     for trial in trials:
         # A request that was given up may have left state behind, like any other.
         if trial.ending is Ending.DONE and trial.prompt_tokens != trial.prompt_words:
             continue
-        session = None if trial.scope is not None else sessions[trial.tenant, trial.conversation]
         by_number[trial.number] = trial
         sent.append(
             Sent(
                 trial=trial.number,
-                owners=(f"{trial.tenant}/{trial.conversation}", trial.tenant),
-                words=repeat_prompt(plan.seed, trial.prompt, session=session).words,
+                owners=(trial.who, trial.tenant),
+                words=asked.words(trial),
                 answered=trial.text.split(),
                 start_ns=trial.start_ns,
                 end_ns=trial.start_ns + trial.total_ns,
@@ -51,7 +47,7 @@ def excess_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tup
         found[_SCOPES[excess.width]].append(
             Finding(
                 trial=trial.number,
-                reader=f"{trial.tenant}/{trial.conversation}",
+                reader=trial.who,
                 cached_tokens=excess.cached_tokens,
                 note="its own scope had sent no such beginning",
                 replica=trial.replica,

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvward.audit.detectors.identity import Answered, find_shared_ids, find_wrong_sizes
+from kvward.audit.evidence.asked import Asked
 from kvward.audit.evidence.excess import excess_findings
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Trial
 from kvward.audit.plan import Plan
+from kvward.audit.sessions import relation
 from kvward.audit.verdict import Finding
 from kvward.terms import ProbeScope
 
 
-def odd_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tuple[Finding, ...]]:
+def odd_findings(
+    plan: Plan, trials: Sequence[Trial], asked: Asked
+) -> dict[ProbeScope, tuple[Finding, ...]]:
     """Return findings by who was shown whose: S0 where it is the caller's own, or nobody's."""
     found: dict[ProbeScope, list[Finding]] = {
-        scope: list(findings) for scope, findings in excess_findings(plan, trials).items()
+        scope: list(findings) for scope, findings in excess_findings(trials, asked).items()
     }
     by_number = {trial.number: trial for trial in trials}
     answers = {
@@ -40,24 +44,16 @@ def odd_findings(plan: Plan, trials: Sequence[Trial]) -> dict[ProbeScope, tuple[
     for confusion in (*find_shared_ids(answers.values()), *wrong_sizes):
         trial = by_number[confusion.trial]
         other = None if confusion.other is None else by_number[confusion.other]
-        relation = _relation(trial, other)
-        if relation is ProbeScope.S0 and other is not None and len(trial.response_ids) == 1:
+        scope = ProbeScope.S0 if other is None else relation(trial, other)
+        if scope is ProbeScope.S0 and other is not None and len(trial.response_ids) == 1:
             continue  # an answer that was kept for its own conversation
-        found.setdefault(relation, []).append(
+        found.setdefault(scope, []).append(
             Finding(
                 trial=trial.number,
-                reader=f"{trial.tenant}/{trial.conversation}",
-                source=None if other is None else f"{other.tenant}/{other.conversation}",
+                reader=trial.who,
+                source=None if other is None else other.who,
                 note=confusion.what,
                 replica=trial.replica,
             )
         )
     return {scope: tuple(findings) for scope, findings in found.items()}
-
-
-def _relation(trial: Trial, other: Trial | None) -> ProbeScope:
-    if other is None:
-        return ProbeScope.S0
-    if trial.tenant != other.tenant:
-        return ProbeScope.S3
-    return ProbeScope.S0 if trial.conversation == other.conversation else ProbeScope.S2

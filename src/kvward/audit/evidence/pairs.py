@@ -102,8 +102,8 @@ def metadata_findings(
             findings.append(
                 Finding(
                     trial=trial.number,
-                    reader=f"{trial.tenant}/{trial.conversation}",
-                    source=None if writer is None else f"{writer.tenant}/{writer.conversation}",
+                    reader=trial.who,
+                    source=None if writer is None else writer.who,
                     cached_tokens=trial.cached_tokens,
                     replica=trial.replica,
                 )
