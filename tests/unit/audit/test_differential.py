@@ -135,3 +135,17 @@ def test_clean_answers_bound_the_rate_by_a_sensitivity_that_was_worked_out() -> 
     assert verdict.sensitivity is not None
     assert 0.9 < verdict.sensitivity < 1
     assert verdict.controls[1].tried == 200
+
+
+def test_the_figures_count_what_was_read() -> None:
+    """Answers of the control are compared like the others, so they are counted like them."""
+
+    def change(trial: Trial) -> Trial:
+        damaged = trial.arm is Arm.CONTROL_READ
+        return replace(trial, top_logprobs=(answer(WORDS[:9] * 20),)) if damaged else trial
+
+    verdict = cell(clean_history(PLAN, change=change))
+    assert verdict.outcome is Outcome.VIOLATED
+    assert verdict.events == PLAN.sizes.control_outputs == 40
+    assert verdict.run == verdict.planned + 1 == 120 + 80 + 1  # the last step had two outputs
+    assert f"40 of {verdict.run} answers" in verdict.reason

@@ -55,7 +55,7 @@ def content_evidence(
     reuse = reuse_seen(plan, trials, timing)
     return {
         scope: ContentEvidence(
-            trials=load_trials(plan, trials),
+            trials=load_trials(plan, trials, with_controls=False),
             num_read=num_read,
             num_unreadable=num_unreadable,
             findings=tuple(findings[scope]),

@@ -16,7 +16,7 @@ from kvward.audit.detectors.differential import (
 )
 from kvward.audit.detectors.timing import TimingReading
 from kvward.audit.evidence.asked import Asked
-from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
+from kvward.audit.evidence.load import CONTROL_ARMS, READ_ARMS, load_trials, reuse_seen
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import BLOCK_TOKENS, Plan
@@ -43,7 +43,7 @@ def differential_evidence(
     for trial in trials:
         if trial.scope is not None or trial.ending is not Ending.DONE:
             continue
-        if trial.arm not in READ_ARMS | {Arm.CONTROL_WRITE, Arm.CONTROL_READ}:
+        if trial.arm not in READ_ARMS | CONTROL_ARMS:
             continue
         deviation = read_deviation(
             trial.top_logprobs,
@@ -67,7 +67,7 @@ def differential_evidence(
         if deviation.nats is not None and deviation.nats > margin
     )
     return DifferentialEvidence(
-        trials=load_trials(plan, trials),
+        trials=load_trials(plan, trials, with_controls=True),
         num_read=sum(deviation.nats is not None for _, deviation in read),
         num_unreadable=sum(deviation.nats is None for _, deviation in read),
         findings=findings,

@@ -13,22 +13,29 @@ from kvward.audit.verdict import Trials
 from kvward.terms import ProbeScope
 
 READ_ARMS = frozenset({Arm.WRITE, Arm.READ, Arm.TWIN, Arm.RETRY})
+CONTROL_ARMS = frozenset({Arm.CONTROL_WRITE, Arm.CONTROL_READ})
 
 
-def load_trials(plan: Plan, trials: Sequence[Trial]) -> Trials:
-    """Return how many requests of the load were planned, run, and failed."""
-    read = [trial for trial in trials if trial.arm in READ_ARMS]
+def load_trials(plan: Plan, trials: Sequence[Trial], *, with_controls: bool) -> Trials:
+    """Return how many requests of the load were planned, run, and failed.
+
+    Args:
+        with_controls: Whether the control's requests are read like the others.
+    """
+    arms = READ_ARMS | CONTROL_ARMS if with_controls else READ_ARMS
+    controls = len(CONTROL_ARMS) * plan.sizes.control_outputs if with_controls else 0
+    read = [trial for trial in trials if trial.arm in arms]
     return Trials(
-        planned=plan.sizes.content_outputs,
+        planned=plan.sizes.content_outputs + controls,
         run=len(read),
         failed=sum(trial.ending is Ending.FAILED for trial in read),
-        failed_ratio_per_arm=_failed_ratios(read),
+        failed_ratio_per_arm=_failed_ratios(read, arms),
     )
 
 
-def _failed_ratios(trials: Sequence[Trial]) -> tuple[float, ...]:
+def _failed_ratios(trials: Sequence[Trial], arms: frozenset[Arm]) -> tuple[float, ...]:
     ratios = []
-    for arm in READ_ARMS:
+    for arm in arms:
         endings = [trial.ending for trial in trials if trial.arm is arm]
         if len(endings) >= 20:  # a share of fewer says little; the total is judged as well
             ratios.append(endings.count(Ending.FAILED) / len(endings))
