@@ -198,7 +198,9 @@ def test_content_is_read_from_the_lab_s_chat(tmp_path: Path) -> None:
 def test_control_runs_only_when_a_planned_cell_needs_it(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     controls = tmp_path / "controls.toml"
-    controls.write_text(f'version = 1\n[flush-device]\ncommand = ["touch", "{ran}"]\n')
+    controls.write_text(
+        f'version = 1\n[flush-device]\ncommand = ["touch", "{ran}"]\nempties_in_place = true\n'
+    )
     with served(FAKES["vllm"]()) as url:
         common = (url, *TENANTS, "--channel", "metadata", "--controls", str(controls))
         code, out, _ = audit(*common, "--out", str(tmp_path / "x"))
@@ -207,10 +209,23 @@ def test_control_runs_only_when_a_planned_cell_needs_it(tmp_path: Path) -> None:
         code, out, _ = audit(*common, "--cache-tier", "disk", "--out", str(tmp_path / "y"))
         assert ran.exists()
         assert "lay in the disk tier" in out
+        assert "the operator's word" in out
         controls.write_text('version = 1\n[flush-device]\ncommand = ["false"]\n')
         code, out, err = audit(*common, "--cache-tier", "disk", "--out", str(tmp_path / "z"))
     assert (code, out) == (ExitCode.USAGE, "")
     assert "exit code 1" in err
+
+
+def test_flush_that_nothing_shows_gives_no_verdict(tmp_path: Path) -> None:
+    with served(FAKES["vllm"]()) as url:
+        code, out, err = audit(
+            url, *TENANTS, "--channel", "metadata", "--flush-device", "true",
+            "--cache-tier", "disk", "--out", str(tmp_path / "o"),
+        )  # fmt: skip
+    assert (code, out) == (ExitCode.INCONCLUSIVE, "")
+    assert "answered all the while" in err
+    assert "empties_in_place" in err
+    assert not (tmp_path / "o" / "report.json").exists()
 
 
 def test_history_of_the_first_format_is_still_read(tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ EXIT_CODES = {
     "--flush-device",
     "flush_command",
     metavar="COMMAND",
-    help="Run between priming and probing: restarts the engine or empties its own memory, so that "
-    "what is still found lies in another tier. Short for a --controls file with that control.",
+    help="Run between priming and probing: restarts the engine, so that what is still found lies "
+    "in another tier; the target has to be seen away. Short for a --controls file.",
 )
 @click.option(
     "--controls",

@@ -23,8 +23,9 @@ from kvward.audit.target import (
     Spend,
     Target,
     check_budget,
+    watch_absence,
 )
-from kvward.errors import ConfigError
+from kvward.errors import AuditError, ConfigError
 from kvward.terms import CacheTier, Channel, SharingLevel
 
 HISTORY_NAME = "history.jsonl"
@@ -144,7 +145,7 @@ async def run_audit(
     judgement = await asyncio.to_thread(judge, plan, trials, history_digest=digest)
     report = make_report(
         title=request.title,
-        note=request.note,
+        note=_note(request),
         plan=plan,
         judgement=judgement,
         trials=trials,
@@ -203,12 +204,28 @@ def _choose_length(request: AuditRequest, preset: Preset) -> int:
     return max(_PROMPT_TOKENS, round(preset.min_prompt_tokens * _ABOVE_MINIMUM))
 
 
+def _note(request: AuditRequest) -> str:
+    if request.cache_tier is CacheTier.DEVICE or not request.controls.empties_in_place:
+        return request.note
+    vouched = "That the device was emptied in place is the operator's word; nothing showed it."
+    return f"{request.note} {vouched}".strip()
+
+
 def _flush(controls: Controls, target: Target) -> Callable[[], Awaitable[None]] | None:
-    """Return what empties the device tier, if the operator said how."""
+    """Return what empties the device tier and sees that it was, if the operator said how."""
     if Control.FLUSH_DEVICE not in controls:
         return None
 
     async def flush() -> None:
-        await controls.run(Control.FLUSH_DEVICE, target)
+        async with watch_absence(target) as absence:
+            await controls.run(Control.FLUSH_DEVICE, target)
+        if not absence.is_complete and not controls.empties_in_place:
+            raise AuditError(
+                "The target answered all the while its device was to be emptied, so nothing shows "
+                "that it was, and what is found later could lie anywhere.",
+                hint="Give a command that ends every engine, waits until it has ended, and starts "
+                "it again. Where memory is emptied without that, say so in the file of "
+                "--controls: empties_in_place = true under [flush-device].",
+            )
 
     return flush

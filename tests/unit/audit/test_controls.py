@@ -93,6 +93,7 @@ def test_value_that_could_mean_something_else_is_not_filled_in(tmp_path: Path, v
         ('[flush-device]\ncommand = "x"\nurl = "http://h"\n', "command or a url"),
         ('[flush-device]\ncommand = "x"\ntimeout_s = 0\n', "timeout_s"),
         ('[flush-device]\ncommand = "x"\nshell = true\n', "shell"),
+        ('[restart]\ncommand = "x"\nempties_in_place = true\n', "empties_in_place"),
         ("[flush-device]\ncommand = 7\n", "not understood"),
         ('[explode]\ncommand = "x"\n', "no control"),
         ('[erase]\nurl = "file:///etc/passwd"\n', "not one"),
@@ -168,6 +169,16 @@ def test_engine_that_the_command_leaves_running_is_not_waited_for(tmp_path: Path
     began = time.monotonic()
     assert run(controls, Control.RESTART, Target()) == "started\n"
     assert time.monotonic() - began < 2
+
+
+def test_only_a_flush_is_vouched_for_and_only_in_the_file(tmp_path: Path) -> None:
+    assert not flush_command("true").empties_in_place
+    assert not load(tmp_path, '[restart]\ncommand = "true"\n').empties_in_place
+    for action in ('command = "true"', 'url = "http://127.0.0.1:9/"'):
+        text = f"[flush-device]\n{action}\n"
+        assert not load(tmp_path, text).empties_in_place
+        assert load(tmp_path, text + "empties_in_place = true\n").empties_in_place
+        assert load(tmp_path, text + "empties_in_place = true\n").hiding(["k"]).empties_in_place
 
 
 def test_control_that_nobody_gave_says_how_to_give_it() -> None:

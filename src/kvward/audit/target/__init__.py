@@ -3,9 +3,10 @@
 `client` sends and reads, `request` says what; `preset` holds what is known of each server, `detect`
 finds the one that fits, `template` reads a description of any other; `shapes`, `reader`, `answer`
 and `wire` read answers as the untrusted bytes that they are; `limits` keeps the audit within its
-budget; `controls` runs what only the operator can do.
+budget; `controls` runs what only the operator can do; `absence` sees whether the target was away.
 """
 
+from kvward.audit.target.absence import watch_absence
 from kvward.audit.target.client import Target
 from kvward.audit.target.controls import Control, Controls, load_controls
 from kvward.audit.target.limits import NO_LIMITS, Limits, Price, Spend, check_budget, planned_spend
@@ -30,5 +31,6 @@ __all__ = [
     "load_controls",
     "load_template",
     "planned_spend",
+    "watch_absence",
     "write_request",
 ]

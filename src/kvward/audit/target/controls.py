@@ -91,15 +91,23 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     body: dict[str, Any] | None = None
     timeout_s: Seconds = _DEFAULT_TIMEOUT_S
     back_within_s: Seconds = BACK_WITHIN_S
+    empties_in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A control that is a program. `words` are its arguments, never seen by a shell."""
+    """A control that is a program.
+
+    Attributes:
+        words: Its arguments, never seen by a shell.
+        empties_in_place: The operator vouches that the device is empty after it, although the
+            target goes on answering.
+    """
 
     words: tuple[str, ...]
     timeout_s: float = _DEFAULT_TIMEOUT_S
     back_within_s: float = BACK_WITHIN_S
+    empties_in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -108,6 +116,7 @@ class ControlRequest:
 
     Attributes:
         headers: Values of environment variables filled in. [secret]
+        empties_in_place: As of a command.
     """
 
     url: str
@@ -116,6 +125,7 @@ class ControlRequest:
     body: Mapping[str, Any] | None
     timeout_s: float = _DEFAULT_TIMEOUT_S
     back_within_s: float = BACK_WITHIN_S
+    empties_in_place: bool = False
 
 
 class Controls:
@@ -151,6 +161,12 @@ class Controls:
     def names(self) -> tuple[Control, ...]:
         """Return which controls there are."""
         return tuple(self._actions)
+
+    @property
+    def empties_in_place(self) -> bool:
+        """Tell whether the operator vouches for a flush that the target answers through."""
+        action = self._actions.get(Control.FLUSH_DEVICE)
+        return action is not None and action.empties_in_place
 
     async def run(self, control: Control, target: Awaited, **values: str) -> str:
         """Carry a control out and wait until the target answers again.
@@ -307,6 +323,8 @@ def _to_action(
 ) -> Command | ControlRequest:
     if (document.command is None) is (document.url is None):
         raise ConfigError(f"The control {control} is a command or a url, one of them.")
+    if document.empties_in_place and control is not Control.FLUSH_DEVICE:
+        raise ConfigError(f"empties_in_place says nothing about the control {control}.")
     asked = placeholders([document.command or "", document.url or "", document.body or {}])
     strange = sorted(asked - PLACEHOLDERS[control])
     if strange:
@@ -319,6 +337,7 @@ def _to_action(
             words=_words(document.command, f"the control {control}"),
             timeout_s=document.timeout_s,
             back_within_s=document.back_within_s,
+            empties_in_place=document.empties_in_place,
         )
     assert document.url is not None  # noqa: S101 - one of the two
     if urlsplit(document.url).scheme not in {"http", "https"}:
@@ -341,6 +360,7 @@ def _to_action(
         body=document.body,
         timeout_s=document.timeout_s,
         back_within_s=document.back_within_s,
+        empties_in_place=document.empties_in_place,
     )
 
 
