@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ipaddress
 import json
 import os
 import platform
@@ -29,6 +28,7 @@ from attacks.churn.campaign import Campaign, Options
 from attacks.churn.plan import Shape
 from kvward import __version__
 from kvward.audit.canary.checkpoint import MAX_CONTEXT_TOKENS
+from kvward.cli.credential import is_loopback
 from kvward.errors import TargetError, TargetUnreachableError
 from kvward.terms import ExitCode
 
@@ -160,15 +160,6 @@ def _read_options(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
         allowance_mib=given.memory_allowance,
         stops_early=given.stop_early,
     )
-
-
-def is_loopback(url: str) -> bool:
-    """Tell whether a URL's host is this machine's loopback."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _read_tenants(parser: argparse.ArgumentParser, texts: Sequence[str]) -> dict[str, str]:

@@ -18,6 +18,8 @@ BLOCK_TOKENS = (
 )
 LOAD_CHANNELS = frozenset({Channel.CONTENT, Channel.DIFFERENTIAL})
 """Read from answers under load; the others from coin-flipped pairs."""
+WARM_UP_CALLS = 3
+"""Sent to each address and route behind a flush, and not measured."""
 TURN_NAMES = ("c1", "c2", "c3", "c4")
 """Conversation names, the same for every tenant on purpose: a name is not a scope."""
 

@@ -13,7 +13,7 @@ from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
 from kvward.audit.pairs import Pair, iter_pairs, prime_pair, probe_pair, run_pair
 from kvward.audit.placement import Placement
-from kvward.audit.plan import Plan
+from kvward.audit.plan import WARM_UP_CALLS, Plan
 from kvward.audit.prompts import Prompt, write_canary_prompt, write_probe_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.target import Target
@@ -22,7 +22,6 @@ from kvward.terms import CacheTier
 
 _CONTROL_WORDS = 12 * 16
 _CONTROL_CLIENTS = 4
-_WARM_UP_CALLS = 3
 _FIRST_CONTROL_NONCE = 1_000_000_000  # apart from the nonces of the load
 
 
@@ -94,7 +93,7 @@ class AuditRun:
         self._phase = "priming"
         hints = [await prime_pair(pair, self._send_pair) for pair in pairs]
         await self._flush()
-        for number in range(_WARM_UP_CALLS):
+        for number in range(WARM_UP_CALLS):
             # An engine's first answers are slow whatever it finds; they are not measured.
             prompt = write_probe_prompt(
                 self._plan.seed,

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from attacks.churn.__main__ import is_loopback, main
+from attacks.churn.__main__ import main
 
+from kvward.cli.credential import is_loopback
 from kvward.cli.process import free_port
 
 TENANTS = ["--tenant", "a=first-secret", "--tenant", "b=second-secret"]

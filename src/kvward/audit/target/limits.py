@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from kvward.audit.exchange import Call, Reply
-from kvward.audit.plan import LOAD_CHANNELS, TIER_SIZES, Plan, Tier
+from kvward.audit.plan import LOAD_CHANNELS, TIER_SIZES, WARM_UP_CALLS, Plan, Tier
 from kvward.audit.target.preset import Preset
 from kvward.errors import BudgetExceededError, ConfigError
 from kvward.terms import CacheTier
@@ -24,7 +24,6 @@ _MILLION = 1_000_000
 _OUTPUT_TOKENS = 24  # the longest answers of the content phase; one token in pairs
 _CONTENT_WORDS = 400  # the longest prompts of the content phase
 _CANCELLED_RATIO = 0.2  # of the content phase, cancelled on purpose and asked again; 0.13 expected
-_WARM_UP_CALLS = 3  # at each address and route behind a flush, as `audit.run` sends them
 _MAX_RETRY_AFTER_S = 7 * 86_400.0
 
 
@@ -121,7 +120,7 @@ def planned_spend(plan: Plan, preset: Preset, price: Price | None) -> Spend:
     content = content if plan.has_content else 0
     pairs = 3 * plan.sizes.pairs * len(plan.pair_scopes)
     places = max(1, len(plan.replicas)) * len(plan.routes)
-    warm_up = 0 if plan.cache_tier is CacheTier.DEVICE else _WARM_UP_CALLS * places
+    warm_up = 0 if plan.cache_tier is CacheTier.DEVICE else WARM_UP_CALLS * places
     pairs += warm_up
     words = content * _CONTENT_WORDS + pairs * plan.prompt_tokens
     prompt = round(words * preset.tokens_per_word)
