@@ -108,7 +108,12 @@ def test_model_folder_without_weights_and_unknown_defect_are_said(tmp_path: Path
     assert done.returncode == ExitCode.USAGE
     assert "scope-missing" in done.stderr
     rows = json.loads(kvward("lab", "defects", "--json").stdout)
-    assert {row["class"] for row in rows} == {"K-SCOPE", "L-INFLIGHT", "L-EARLY"}
+    # Every class of failures but S-SPEC.
+    assert {row["class"] for row in rows} == {
+        "K-SCOPE", "K-ENCODE", "K-HASH", "K-CONTENT", "K-ADAPTER", "K-STALE", "L-INFLIGHT",
+        "L-EARLY", "L-ALLOC", "G-GEOM", "S-SLOT", "S-ABA", "E-OPEN", "A-ERASE", "R-RESP",
+        "R-STREAM", "O-TIME", "O-META", "A-TRUST",
+    }  # fmt: skip
 
 
 def test_server_without_a_policy_gives_a_key_and_shares_nothing(tmp_path: Path) -> None:
