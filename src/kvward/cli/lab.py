@@ -20,6 +20,7 @@ from kvward.audit.canary.checkpoint import write_canary_model
 from kvward.blocks.equivalence import Equivalences
 from kvward.blocks.layout import BlockLayout
 from kvward.cli.listen import listen
+from kvward.cli.press import command as press_command
 from kvward.errors import ConfigError
 from kvward.events import EventCounter
 from kvward.gateway import read_policy
@@ -46,6 +47,9 @@ Callback = TypeVar("Callback", bound=Callable[..., None])
 @click.group("lab")
 def command() -> None:
     """The laboratory engine. Real, small, and not meant to serve anybody."""
+
+
+command.add_command(press_command)
 
 
 def engine_options(function: Callback) -> Callback:

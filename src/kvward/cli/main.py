@@ -32,11 +32,19 @@ COMMANDS = {
     "gateway": ("kvward.cli.gateway", "Prepare the gateway: keys, tenants, configuration."),
     "keys": ("kvward.cli.keys", "The durable keyring: rotate, erase with receipt, collect."),
     "lab": ("kvward.cli.lab", "The laboratory engine: serve it, break it, fetch a model."),
+    "selftest": ("kvward.cli.selftest", "Which planted defects the auditor finds, and which not."),
     "serve": ("kvward.cli.serve", "Run the gateway, in front of an engine or the lab's own."),
     "store": ("kvward.cli.store", "The store of sealed state: statistics, purge, sweep."),
 }
 
-_EXTRAS = {"audit": "audit", "canary-model": "lab", "demo": "demo", "lab": "demo", "serve": "demo"}
+_EXTRAS = {
+    "audit": "audit",
+    "canary-model": "lab",
+    "demo": "demo",
+    "lab": "demo",
+    "selftest": "demo",
+    "serve": "demo",
+}
 """What a command needs to be installed, where it is not the gateway."""
 
 

@@ -8,7 +8,7 @@ budget; `controls` runs what only the operator can do; `absence` sees whether th
 
 from kvward.audit.target.absence import watch_absence
 from kvward.audit.target.client import Target
-from kvward.audit.target.controls import Control, Controls, load_controls
+from kvward.audit.target.controls import Command, Control, Controls, load_controls
 from kvward.audit.target.limits import NO_LIMITS, Limits, Price, Spend, check_budget, planned_spend
 from kvward.audit.target.preset import PRESETS, Preset
 from kvward.audit.target.reader import ReplyReader
@@ -18,6 +18,7 @@ from kvward.audit.target.template import load_template
 __all__ = [
     "NO_LIMITS",
     "PRESETS",
+    "Command",
     "Control",
     "Controls",
     "Limits",

@@ -1,0 +1,65 @@
+"""From the report of one audit to what each channel said, and how soon."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from math import log
+
+from kvward.audit.history import Arm, Trial
+from kvward.audit.report import AuditReport
+from kvward.audit.verdict import Verdict, merge_verdicts
+from kvward.cli.selftest.matrix import Seen
+from kvward.terms import Channel
+
+_PROBES = (Arm.PROBE_PRIMED, Arm.PROBE_UNPRIMED)
+
+
+def read_report(report: AuditReport, trials: Sequence[Trial]) -> tuple[Seen, ...]:
+    """Return what each planned channel said, positive controls left out."""
+    seen = []
+    for channel in Channel:
+        cells = [v for v in report.verdicts if v.channel is channel and not v.is_control]
+        if not cells:
+            continue
+        outcome = merge_verdicts(cells)
+        telling = [cell for cell in cells if cell.outcome is outcome]
+        firsts = [_first_request(cell, report, trials) for cell in telling]
+        seen.append(
+            Seen(
+                channel=channel,
+                outcome=outcome,
+                scopes=tuple(cell.scope for cell in telling),
+                tier=report.plan.cache_tier,
+                num_requests=len(trials),
+                first_request=min((first for first in firsts if first is not None), default=None),
+                events=telling[0].events,
+                num_read=telling[0].run - telling[0].failed,
+                sensitivity=telling[0].sensitivity,
+                reason=telling[0].reason,
+            )
+        )
+    return tuple(seen)
+
+
+def _first_request(verdict: Verdict, report: AuditReport, trials: Sequence[Trial]) -> int | None:
+    """Return with which request, from 1, a violation was complete."""
+    if verdict.findings:
+        return min(finding.trial for finding in verdict.findings) + 1
+    if verdict.channel is not Channel.TIMING:
+        return None
+    path = report.judgement.timing[verdict.scope].log_e_path
+    crossing = bisect_left(_running_maximum(path), log(report.plan.evidence_threshold))
+    if crossing == len(path):
+        return None
+    # The path has one step for each pair whose two times can be compared.
+    ends = sorted(t.number for t in trials if t.scope is verdict.scope and t.arm in _PROBES)[1::2]
+    return ends[crossing] + 1 if crossing < len(ends) else None
+
+
+def _running_maximum(path: Sequence[float]) -> list[float]:
+    highest, result = float("-inf"), []
+    for value in path:
+        highest = max(highest, value)
+        result.append(highest)
+    return result
