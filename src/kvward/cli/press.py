@@ -10,7 +10,7 @@ import click
 from kvward.audit.exchange import Call, Ending
 from kvward.audit.plan import BLOCK_TOKENS
 from kvward.audit.prompts import write_probe_prompt
-from kvward.audit.target import PRESETS, Target
+from kvward.audit.target import Target
 from kvward.cli.credential import check_address
 from kvward.errors import AuditError
 
@@ -30,7 +30,7 @@ def command(*, url: str, blocks: int) -> None:
 async def _press(url: str, blocks: int) -> None:
     tenant, nonce = "press", secrets.token_hex(8)
     keys = {tenant: f"press-{nonce}"}
-    async with Target([url], keys, model=None, max_connections=1, preset=PRESETS["lab"]) as target:
+    async with Target([url], keys, model=None, max_connections=1) as target:
         for number in range(-(-_TIMES_OVER * blocks * BLOCK_TOKENS // _WORDS)):
             prompt = write_probe_prompt(0, num_words=_WORDS, nonce=f"press:{nonce}:{number}")
             call = Call(tenant=tenant, prompt=prompt.text, max_tokens=1, conversation=None)
