@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.timeout(2400), pytest.mark.vllm]
 _ROOT = Path(__file__).parent.parent.parent
 # By hand it runs longer, and writes what it found down: see `make soak-churn`.
 _SECONDS = os.environ.get("KVWARD_CHURN_SECONDS", "150")
-# oneDNN keeps up to 1,024 compiled kernels, one for every shape of a batch that it has met, and under
-# this load it goes on meeting new ones: 300 to 340 MiB a minute with nothing of ours to see in it.
-# Held to eight kernels the same load is flat, so that what is left to grow would be ours.
+# oneDNN keeps up to 1,024 compiled kernels, one for every shape of a batch that it has met, and
+# this load goes on bringing new ones: the engine grew by 300 to 340 MiB a minute. Held to eight
+# kernels it is flat under the same load, so what still grows would be ours.
 _KERNEL_CACHE = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8"}
 _ALLOWANCE_MIB = "128"
 _RESULT = os.environ.get("KVWARD_CHURN_RESULT")
