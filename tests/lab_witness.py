@@ -25,14 +25,14 @@ class WitnessScheduler(Scheduler):
         self.foreign_reads: Counter[tuple[str | None, str | None]] = Counter()
         self.stale_reads = 0  # of the own salt, but not this token at this position
         size = self._options.block_tokens
-        fill = self._memory._fill
+        fill = self._memory.resident.fill
 
         def watched_fill(block: int, content: np.ndarray) -> None:
             fill(block, content)
             for offset in range(size if len(content) else 0):
                 self.places.pop(block * size + offset, None)
 
-        self._memory._fill = watched_fill  # type: ignore[method-assign]  # to see it
+        self._memory.resident.fill = watched_fill  # type: ignore[method-assign]  # to see it
 
     def _run_segments(self, work: Any, segments: list[Segment]) -> Any:
         size = self._options.block_tokens

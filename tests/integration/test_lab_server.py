@@ -330,7 +330,7 @@ def test_step_that_fails_ends_its_requests_and_nothing_else(model: LoadedModel) 
             running(create_app(engine=engine, model=model, api_keys=None)) as url,
             openai.OpenAI(base_url=url + "/v1", api_key="x", max_retries=0) as client,
         ):
-            engine._scheduler._memory.pages = None  # type: ignore[assignment]
+            engine._scheduler._memory.resident.pages = None  # type: ignore[assignment]
             with pytest.raises(openai.InternalServerError, match="failed in a step"):
                 client.completions.create(model="canary", prompt="acorn", max_tokens=1)
             answer = client.completions.create(

@@ -44,7 +44,7 @@ class WatchedScheduler(Scheduler):
             self.check_written()
 
     def check_holders(self) -> None:
-        pool = self._memory._pool
+        pool = self._memory.resident._pool
         held = Counter(h.block for s in (*self._running, *self._waiting) for h in s.held)
         for block in range(pool.num_blocks):
             assert pool.holders(block) == held[block]
@@ -53,14 +53,14 @@ class WatchedScheduler(Scheduler):
         assert not any(s.held for s in self._waiting)
 
     def check_index(self) -> None:
-        pool, index = self._memory._pool, self._memory._index
+        pool, index = self._memory.resident._pool, self._memory.resident._index
         assert {block: name for name, block in index._blocks.items()} == index._hashes
         assert not set(pool._free) & set(index._hashes)
         assert set(pool._kept) <= set(index._hashes)
 
     def check_written(self) -> None:
         """What can be found is written, and is not changed as long as it can be found."""
-        index, pages = self._memory._index, self._memory.pages
+        index, pages = self._memory.resident._index, self._memory.pages
         for sequence in self._running:
             full = sequence.num_computed // self._options.block_tokens
             for held in sequence.held[full:]:

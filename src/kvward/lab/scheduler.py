@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvward.blocks.inputs import InputKind, PromptInput, check_inputs
-from kvward.errors import UsageError
 from kvward.lab.behaviour import Behaviour, Slip
+from kvward.lab.intake import Intake
 from kvward.lab.interface import (
     EngineOptions,
     FinishReason,
@@ -22,7 +21,6 @@ from kvward.lab.interface import (
     TokenEvent,
     Ward,
 )
-from kvward.lab.media import Picture
 from kvward.lab.memory import BlockMemory
 from kvward.lab.model import Segment, forward
 from kvward.lab.sampling import choose_token, read_logprobs
@@ -51,7 +49,6 @@ class Scheduler:
         manifest_digest: bytes,
         variants: Variants | None = None,
     ) -> None:
-        self._variants = variants or Variants(weights, manifest_digest=manifest_digest)
         self._config = config
         self._options = options
         self._behaviour = behaviour
@@ -62,6 +59,14 @@ class Scheduler:
             behaviour,
             ward=ward,
             stats=self.stats,
+        )
+        self._intake = Intake(
+            config,
+            options,
+            behaviour,
+            ward=ward,
+            variants=variants or Variants(weights, manifest_digest=manifest_digest),
+            slots=self._memory.slots,
         )
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []  # oldest first
@@ -80,39 +85,13 @@ class Scheduler:
         """Refuse a request that can never run.
 
         Raises:
-            UsageError: the prompt is empty, too long, or holds an unknown token, there is no such
-                adapter or slot, pictures overlap, or a sampling parameter does not fit the model.
+            UsageError: for what `Intake.check` says.
         """
-        prompt = request.prompt_token_ids
-        if not prompt:
-            raise UsageError("The prompt is empty.")
-        if min(prompt) < 0 or max(prompt) >= self._config.vocab:
-            raise UsageError("The prompt holds a token that the model does not know.")
-        if len(prompt) >= self._max_tokens:
-            raise UsageError(
-                f"The prompt has {len(prompt)} tokens; with one new token, "
-                f"at most {self._max_tokens} fit."
-            )
-
-        self._variants.find(request.adapter)
-        if request.slot_id is not None:
-            self._memory.slots.check(request.slot_id)
-        placed = [_placed(picture) for picture in request.pictures]
-        if check_inputs(placed, num_tokens=len(prompt)).reason is not None:
-            raise UsageError("The pictures do not have places of their own in the prompt.")
-
-        sampling = request.sampling
-        if sampling.max_tokens < 1:
-            raise UsageError("At least one token is generated.")
-        if not 0 <= (sampling.top_logprobs or 0) <= self._config.vocab:
-            raise UsageError("There are not that many tokens to give logprobs of.")
-        if any(not 0 <= token_id < self._config.vocab for token_id in sampling.logit_bias):
-            raise UsageError("A logit bias names a token that the model does not know.")
+        self._intake.check(request)
 
     def submit(self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
         """Queue a request that `check` has let through."""
-        variant = self._variants.find(request.adapter)
-        self._waiting.append(self._memory.open_sequence(request, on_event, variant=variant))
+        self._waiting.append(self._intake.open(request, on_event))
 
     def cancel(self, request_id: str) -> None:
         """End a request; unknown ids are ignored."""
@@ -129,7 +108,7 @@ class Scheduler:
             for sequence in (*self._waiting, *self._running)
             if sequence.request.cache_salt == cache_salt
         ]
-        return self._memory.erase(cache_salt, running)
+        return self._memory.erase(self.scope_of(cache_salt), running)
 
     def slots(self) -> SlotShelf:
         """Return the slots."""
@@ -137,7 +116,7 @@ class Scheduler:
 
     def scope_of(self, cache_salt: str | None) -> str | None:
         """Return the scope that a salt stands for."""
-        return self._memory.scope_of(cache_salt)
+        return self._intake.scope_of(cache_salt)
 
     def fail_all(self, message: str) -> None:
         """End every request with an error."""
@@ -187,11 +166,6 @@ class Scheduler:
                 [segments[number] for number in numbers],
             )
         return logits
-
-    @property
-    def _max_tokens(self) -> int:
-        pool_tokens = self._options.num_blocks * self._options.block_tokens
-        return min(self._config.max_context_tokens, pool_tokens)
 
     def _admit_waiting(self) -> None:
         while self._waiting and len(self._running) < self._options.max_running_requests:
@@ -271,7 +245,7 @@ class Scheduler:
             reason = FinishReason.STOP
         elif (
             sequence.num_generated >= sampling.max_tokens
-            or len(sequence.tokens) >= self._max_tokens
+            or len(sequence.tokens) >= self._intake.max_tokens
         ):
             reason = FinishReason.LENGTH
         if reason is not None:
@@ -316,12 +290,3 @@ class Scheduler:
                 error=error,
             ),
         )
-
-
-def _placed(picture: Picture) -> PromptInput:
-    return PromptInput(
-        kind=InputKind.IMAGE,
-        digest=bytes(32),  # only the place is looked at
-        first_token=picture.first_token,
-        num_tokens=picture.num_tokens,
-    )

@@ -68,6 +68,12 @@ class Sequence:
     slips: dict[Slip, bool] = field(default_factory=dict)
 
     @property
+    def warded_scope(self) -> str:
+        """Return the scope that a ward has given; a ward always gives one."""
+        assert self.scope is not None  # noqa: S101 - a ward's admit returns text
+        return self.scope
+
+    @property
     def num_generated(self) -> int:
         """Return how many tokens have been generated."""
         return len(self.tokens) - len(self.request.prompt_token_ids)

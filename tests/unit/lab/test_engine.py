@@ -179,7 +179,7 @@ def test_engine_without_room_for_anything_is_refused(sizes: dict[str, int]) -> N
 
 def break_next_step(engine: LabEngine) -> None:
     """Let the next step fail as an error in the model would."""
-    engine._scheduler._memory.pages = None  # type: ignore[assignment]
+    engine._scheduler._memory.resident.pages = None  # type: ignore[assignment]
 
 
 def test_failed_step_ends_its_requests_and_the_engine_goes_on(engine: LabEngine) -> None:
