@@ -37,9 +37,10 @@ class WitnessScheduler(Scheduler):
     def _run_segments(self, work: Any, segments: list[Segment]) -> Any:
         size = self._options.block_tokens
         for w, segment in zip(work, segments, strict=True):
-            for at in range(segment.start, segment.start + w.num_tokens):
+            tokens = [*w.sequence.tokens[: segment.start + w.num_tokens], *w.drafts]
+            for at in range(segment.start, len(tokens)):
                 slot = int(segment.block_table[at // size]) * size + at % size
-                self.places[slot] = (w.sequence.request.cache_salt, at, w.sequence.tokens[at])
+                self.places[slot] = (w.sequence.request.cache_salt, at, tokens[at])
         for w, segment in zip(work, segments, strict=True):
             table = segment.block_table if segment.read_table is None else segment.read_table
             reader = w.sequence.request.cache_salt

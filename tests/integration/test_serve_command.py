@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from kvward.cli.process import ServerProcess, free_port
+from kvward.lab.defects import DEFECTS
 from kvward.terms import ExitCode
 from servers import write_policy
 
@@ -108,12 +109,9 @@ def test_model_folder_without_weights_and_unknown_defect_are_said(tmp_path: Path
     assert done.returncode == ExitCode.USAGE
     assert "scope-missing" in done.stderr
     rows = json.loads(kvward("lab", "defects", "--json").stdout)
-    # Every class of failures but S-SPEC.
-    assert {row["class"] for row in rows} == {
-        "K-SCOPE", "K-ENCODE", "K-HASH", "K-CONTENT", "K-ADAPTER", "K-STALE", "L-INFLIGHT",
-        "L-EARLY", "L-ALLOC", "G-GEOM", "S-SLOT", "S-ABA", "E-OPEN", "A-ERASE", "R-RESP",
-        "R-STREAM", "O-TIME", "O-META", "A-TRUST",
-    }  # fmt: skip
+    assert {row["name"]: row["class"] for row in rows} == {
+        name: defect.failure_class for name, defect in DEFECTS.items()
+    }
 
 
 def test_server_without_a_policy_gives_a_key_and_shares_nothing(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def asks(draw: st.DrawFn) -> list[Ask]:
     max_batch_tokens=st.sampled_from([3, 16, 64]),
     max_running=st.integers(1, 8),
     host_blocks=st.sampled_from([0, 5, 60]),
+    draft_tokens=st.sampled_from([0, 1, 4]),
 )
 def test_no_mixture_of_defects_gets_past_the_ward(
     asks: list[Ask],
@@ -119,6 +120,7 @@ def test_no_mixture_of_defects_gets_past_the_ward(
     max_batch_tokens: int,
     max_running: int,
     host_blocks: int,
+    draft_tokens: int,
 ) -> None:
     longest = max(len(ask.prompt) + ask.max_tokens for ask in asks)
     options = EngineOptions(
@@ -127,6 +129,7 @@ def test_no_mixture_of_defects_gets_past_the_ward(
         max_batch_tokens=max_batch_tokens,
         max_running_requests=max_running,
         host_blocks=host_blocks,
+        draft_tokens=draft_tokens,
     )
     ward = EngineWard(ISSUER.token_key, events=EventCounter())
     with patch.object(lab_schedules, "Scheduler", UnwatchedScheduler):
@@ -149,6 +152,7 @@ def test_no_mixture_of_defects_gets_past_the_ward(
     max_batch_tokens=st.sampled_from([3, 16, 64]),
     max_running=st.integers(1, 8),
     host_blocks=st.sampled_from([0, 5, 60]),
+    draft_tokens=st.sampled_from([0, 1, 4]),
     warded=st.booleans(),
 )
 def test_memory_of_the_sound_engine_agrees_with_itself_after_every_step(
@@ -158,6 +162,7 @@ def test_memory_of_the_sound_engine_agrees_with_itself_after_every_step(
     max_batch_tokens: int,
     max_running: int,
     host_blocks: int,
+    draft_tokens: int,
     warded: bool,
 ) -> None:
     longest = max(len(ask.prompt) + ask.max_tokens for ask in asks)
@@ -167,6 +172,7 @@ def test_memory_of_the_sound_engine_agrees_with_itself_after_every_step(
         max_batch_tokens=max_batch_tokens,
         max_running_requests=max_running,
         host_blocks=host_blocks,
+        draft_tokens=draft_tokens,
     )
     ward = EngineWard(ISSUER.token_key, events=EventCounter()) if warded else None
     with patch.object(lab_schedules, "Scheduler", WatchedScheduler):

@@ -119,6 +119,13 @@ def engine_options(function: Callback) -> Callback:
     show_default=True,
     help="Numbered places that keep the state of their last request.",
 )
+@click.option(
+    "--draft-tokens",
+    type=click.IntRange(0, 64),
+    default=0,
+    show_default=True,
+    help="Tokens guessed ahead for a request and verified in one step.",
+)
 @click.option("--ward-key-stdin", is_flag=True, hidden=True)
 @click.option("--ward-config", type=click.Path(path_type=Path), hidden=True)
 def serve(
@@ -138,6 +145,7 @@ def serve(
     scope_quota: int | None,
     replicas: int,
     slots: int,
+    draft_tokens: int,
     host: str,
     port: int,
     uds: Path | None,
@@ -170,6 +178,7 @@ def serve(
         host_fault_rate=host_fault_rate,
         scope_quota_blocks=scope_quota,
         num_slots=slots,
+        draft_tokens=draft_tokens,
         prefix_cache=not no_prefix_cache,
     )
     layout = block_layout(loaded.config, block_tokens=options.block_tokens)

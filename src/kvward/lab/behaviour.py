@@ -49,6 +49,8 @@ class Slip(StrEnum):
     SLOT_MIXED = "slot-mixed"
     SLOT_STATE_UNVERIFIED = "slot-state-unverified"
     SLOTS_REVEAL_PROMPTS = "slots-reveal-prompts"
+    DRAFT_LANE_NOT_RESET = "draft-lane-not-reset"
+    DRAFT_ROLLBACK_SHORT = "draft-rollback-short"
     ERASE_REPORTED_ONLY = "erase-reported-only"
     ERASE_SKIPS_OFFLOAD = "erase-skips-offload"
     QUOTA_IGNORED = "quota-ignored"

@@ -138,6 +138,7 @@ class EngineOptions:
     host_blocks: int = 0  # 0: no offload tier
     host_steps: int = 0  # steps until a block from the host tier has come; 0: at once
     num_slots: int = 0  # 0: no slots
+    draft_tokens: int = 0  # guessed ahead in a step, at most; 0: no drafts
     scope_quota_blocks: int | None = None  # kept for a scope without a holder; None: no limit
     host_fault_rate: float = 0.0  # of the host tier's writes and reads, 0 to 1
 
@@ -204,7 +205,7 @@ class Engine(Protocol):
         """
 
     def stats(self) -> dict[str, int]:
-        """Return counters: prefill and decode tokens, hits, evictions, preemptions, refusals."""
+        """Return counters: tokens computed and drafted, hits, evictions, preemptions, refusals."""
 
     def stop(self) -> None:
         """Stop the thread; every request still open gets an ERROR event."""

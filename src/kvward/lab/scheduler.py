@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvward.lab.behaviour import Behaviour, Slip
+from kvward.lab.decoder import Decoder
+from kvward.lab.draft import Drafter
 from kvward.lab.intake import Intake
 from kvward.lab.interface import (
     EngineOptions,
@@ -23,7 +25,6 @@ from kvward.lab.interface import (
 )
 from kvward.lab.memory import BlockMemory
 from kvward.lab.model import Segment, forward
-from kvward.lab.sampling import choose_token, read_logprobs
 from kvward.lab.sequence import Sequence
 from kvward.lab.slots import SlotShelf
 from kvward.lab.variants import Variants
@@ -31,8 +32,16 @@ from kvward.lab.variants import Variants
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
+    """Tokens of a request that a step computes.
+
+    Attributes:
+        num_tokens: That it has, from the first one that is not computed.
+        drafts: Guessed to come after them.
+    """
+
     sequence: Sequence
     num_tokens: int
+    drafts: tuple[int, ...] = ()
 
 
 class Scheduler:
@@ -67,6 +76,14 @@ class Scheduler:
             ward=ward,
             variants=variants or Variants(weights, manifest_digest=manifest_digest),
             slots=self._memory.slots,
+        )
+        self._decoder = Decoder(
+            config, max_tokens=self._intake.max_tokens, behaviour=behaviour, stats=self.stats
+        )
+        self._drafter = Drafter(
+            num_lanes=options.max_running_requests,
+            num_tokens=options.draft_tokens,
+            behaviour=behaviour,
         )
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []  # oldest first
@@ -108,7 +125,10 @@ class Scheduler:
             for sequence in (*self._waiting, *self._running)
             if sequence.request.cache_salt == cache_salt
         ]
-        return self._memory.erase(self.scope_of(cache_salt), running)
+        scope = self.scope_of(cache_salt)
+        num_blocks = self._memory.erase(scope, running)
+        self._drafter.erase(scope)
+        return num_blocks
 
     def slots(self) -> SlotShelf:
         """Return the slots."""
@@ -134,44 +154,47 @@ class Scheduler:
         self._memory.end_step()
 
     def _compute(self, work: list[_Work]) -> None:
-        segments = [
-            Segment(
-                token_ids=np.asarray(
-                    w.sequence.seen_tokens(
-                        w.sequence.num_computed, w.sequence.num_computed + w.num_tokens
-                    ),
-                    np.intp,
-                ),
-                start=w.sequence.num_computed,
-                block_table=self._memory.block_table(w.sequence),
-                read_table=self._wrong_read_table(w, work),
-            )
-            for w in work
-        ]
+        segments = [self._segment(w, work) for w in work]
         logits = self._run_segments(work, segments)
-        for w, row in zip(work, logits, strict=True):
-            self._advance(w, row)
+        for w, rows in zip(work, logits, strict=True):
+            self._advance(w, rows, has_company=len(work) > 1)
 
-    def _run_segments(self, work: list[_Work], segments: list[Segment]) -> FloatArray:
-        """Return the logits after each piece of work; what runs on the same weights together."""
+    def _segment(self, of: _Work, work: list[_Work]) -> Segment:
+        begin = of.sequence.num_computed
+        seen = of.sequence.seen_tokens(begin, begin + of.num_tokens)
+        return Segment(
+            token_ids=np.asarray([*seen, *of.drafts], np.intp),
+            start=begin,
+            block_table=self._memory.block_table(of.sequence),
+            read_table=self._wrong_read_table(of, work),
+            num_logits=1 + len(of.drafts),
+        )
+
+    def _run_segments(self, work: list[_Work], segments: list[Segment]) -> list[FloatArray]:
+        """Return the logits of each piece of work; what runs on the same weights together."""
         on_weights: dict[int, list[int]] = {}
         for number, w in enumerate(work):
             on_weights.setdefault(id(w.sequence.variant.weights), []).append(number)
-        logits = np.empty((len(work), self._config.vocab), np.float32)
+        logits: dict[int, FloatArray] = {}
         for numbers in on_weights.values():
-            logits[numbers] = forward(
+            together = [segments[number] for number in numbers]
+            rows = forward(
                 work[numbers[0]].sequence.variant.weights,
                 self._config,
                 self._memory.pages,
-                [segments[number] for number in numbers],
+                together,
             )
-        return logits
+            ends = np.cumsum([segment.num_logits for segment in together])
+            logits.update(zip(numbers, np.split(rows, ends[:-1]), strict=True))
+        return [logits[number] for number in range(len(work))]
 
     def _admit_waiting(self) -> None:
         while self._waiting and len(self._running) < self._options.max_running_requests:
             if not self._memory.admit(self._waiting[0], headroom=len(self._running)):
                 return
-            self._running.append(self._waiting.popleft())
+            sequence = self._waiting.popleft()
+            self._drafter.take_lane(sequence)
+            self._running.append(sequence)
 
     def _make_room(self) -> None:
         """Give every running request the block its next token needs, taking from the youngest."""
@@ -184,6 +207,7 @@ class Scheduler:
     def _restart(self, sequence: Sequence) -> None:
         """Take a request's blocks and compute it again later, generated tokens included."""
         self._running.remove(sequence)
+        self._drafter.leave_lane(sequence)
         self._memory.release(sequence)
         self._waiting.appendleft(sequence)
 
@@ -194,6 +218,7 @@ class Scheduler:
                 self.stats["refused_reads"] += 1
                 self._restart(sequence)
         budget = self._options.max_batch_tokens
+        spare = budget - len(self._running)  # for drafts: everybody's next token goes first
         work = []
         # One token each for those that generate, then chunks of prompts.
         for sequence in sorted(self._running, key=lambda s: s.num_waiting > 1):
@@ -201,9 +226,19 @@ class Scheduler:
                 continue
             num_tokens = min(sequence.num_waiting, budget)
             if num_tokens > 0:
-                work.append(_Work(sequence=sequence, num_tokens=num_tokens))
-                budget -= num_tokens
+                drafts = self._drafts(sequence, at_most=spare)
+                work.append(_Work(sequence=sequence, num_tokens=num_tokens, drafts=drafts))
+                budget -= num_tokens + len(drafts)
+                spare -= len(drafts)
         return work
+
+    def _drafts(self, sequence: Sequence, *, at_most: int) -> tuple[int, ...]:
+        """Return drafts for a request that has begun to answer, as many as its blocks can hold."""
+        if sequence.num_waiting > 1 or not sequence.num_generated:
+            return ()
+        room = len(sequence.held) * self._options.block_tokens - len(sequence.tokens)
+        at_most = min(at_most, room, self._decoder.num_draftable(sequence))
+        return self._drafter.propose(sequence, at_most=at_most)
 
     def _slips(self, slip: Slip, sequence: Sequence) -> bool:
         """Tell whether it goes wrong for a request; that is decided once."""
@@ -226,42 +261,27 @@ class Scheduler:
         table[at] = row[at]
         return table
 
-    def _advance(self, work: _Work, logits: FloatArray) -> None:
+    def _advance(self, work: _Work, logits: FloatArray, *, has_company: bool) -> None:
         sequence = work.sequence
         kind = "decode_tokens" if sequence.num_generated > 0 else "prefill_tokens"
         self.stats[kind] += work.num_tokens
         sequence.num_computed += work.num_tokens
-        self._memory.publish(sequence)
         if sequence.num_waiting > 0:
+            self._memory.publish(sequence)
             return
-        sampling = sequence.request.sampling
-        token_id = choose_token(logits, sampling, sequence.random)
-        logprob, top = None, None
-        if sampling.top_logprobs is not None:
-            logprob, top = read_logprobs(logits, token_id, top=sampling.top_logprobs)
-        sequence.tokens.append(token_id)
-        reason = None
-        if token_id in self._config.eos_token_ids and not sampling.ignore_eos:
-            reason = FinishReason.STOP
-        elif (
-            sequence.num_generated >= sampling.max_tokens
-            or len(sequence.tokens) >= self._intake.max_tokens
-        ):
-            reason = FinishReason.LENGTH
-        if reason is not None:
+        events = self._decoder.decode(
+            sequence,
+            logits,
+            work.drafts,
+            trusts_drafts=self._drafter.trusts(sequence, has_company=has_company),
+        )
+        self._memory.publish(sequence)
+        self._drafter.learn(sequence, sequence.tokens[-len(events) :])
+        if events[-1].finish_reason is not None:
             self._memory.save_slot(sequence)
             self._leave(sequence)
-        self._deliver(
-            sequence,
-            TokenEvent(
-                request_id=sequence.request.request_id,
-                token_id=token_id,
-                logprob=logprob,
-                top_logprobs=top,
-                cached_tokens=sequence.cached_tokens or 0,
-                finish_reason=reason,
-            ),
-        )
+        for event in events:
+            self._deliver(sequence, event)
 
     def _deliver(self, sequence: Sequence, event: TokenEvent) -> None:
         try:
@@ -274,6 +294,7 @@ class Scheduler:
             self._running.remove(sequence)
         else:
             self._waiting.remove(sequence)
+        self._drafter.leave_lane(sequence)
         self._memory.release(sequence)
 
     def _end(self, sequence: Sequence, reason: FinishReason, *, error: str | None = None) -> None:

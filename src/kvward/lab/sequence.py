@@ -43,6 +43,7 @@ class Sequence:
         cached_tokens: Prompt tokens reused when it was first admitted.
         slot_id: The slot it has; None before it has one, and without slots.
         leaves_nothing: Whether its blocks stay out of the index from now on.
+        lane: Of its draft state; None while it does not run, and without drafts.
         num_reported: Blocks that `cached_tokens` will speak of.
         num_loading: Blocks of its prefix that are on their way from the host tier.
         slips: What has been decided to go wrong for it, or not to.
@@ -62,6 +63,7 @@ class Sequence:
     num_published: int = 0
     cached_tokens: int | None = None
     slot_id: int | None = None
+    lane: int | None = None
     leaves_nothing: bool = False
     num_reported: int = 0
     num_loading: int = 0

@@ -13,6 +13,7 @@ from kvward.lab.defects.lifetime import LIFETIME_DEFECTS
 from kvward.lab.defects.planting import plant_defects
 from kvward.lab.defects.side_channel import SIDE_CHANNEL_DEFECTS
 from kvward.lab.defects.slot import SLOT_DEFECTS
+from kvward.lab.defects.speculation import SPECULATION_DEFECTS
 
 DEFECTS = {
     defect.name: defect
@@ -21,6 +22,7 @@ DEFECTS = {
         *LIFETIME_DEFECTS,
         *GEOMETRY_DEFECTS,
         *SLOT_DEFECTS,
+        *SPECULATION_DEFECTS,
         *FAILURE_DEFECTS,
         *ERASURE_DEFECTS,
         *DELIVERY_DEFECTS,

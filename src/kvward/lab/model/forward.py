@@ -22,18 +22,20 @@ class Segment:
         start: Number of its tokens whose keys and values are in the pages already.
         block_table: Its blocks in order; holds at least start + n tokens.
         read_table: The blocks it attends to; None for those of `block_table`.
+        num_logits: After how many of its last tokens logits are wanted, 1 to n.
     """
 
     token_ids: NDArray[np.intp]
     start: int
     block_table: NDArray[np.intp]
     read_table: NDArray[np.intp] | None = None
+    num_logits: int = 1
 
 
 def forward(
     weights: LlamaWeights, config: LlamaConfig, pages: FloatArray, segments: Sequence[Segment]
 ) -> FloatArray:
-    """Compute the logits after the last token of every segment.
+    """Compute the logits after the last tokens of every segment.
 
     In each layer the keys and values of all new tokens are written first, then every segment
     attends to its own pages, causally.
@@ -41,7 +43,7 @@ def forward(
     Args:
         pages: (layers, 2, blocks, block_tokens, kv_heads, head_dim), changed in place.
     Returns:
-        (segments, vocab).
+        (sum of num_logits, vocab), segment by segment.
     """
     block_tokens = pages.shape[3]
     positions = np.concatenate([np.arange(s.start, s.start + len(s.token_ids)) for s in segments])
@@ -63,8 +65,9 @@ def forward(
             attended[begin:end] = _attend(q[begin:end], keys, values)
         hidden = hidden + attended @ layer.wo
         hidden = hidden + _mlp(_rms_norm(hidden, layer.mlp_norm, config.rms_eps), layer)
-    last = hidden[bounds[1:] - 1]
-    return _rms_norm(last, weights.final_norm, config.rms_eps) @ weights.head
+    ends = zip(segments, bounds[1:], strict=True)
+    wanted = hidden[np.concatenate([np.arange(end - s.num_logits, end) for s, end in ends])]
+    return _rms_norm(wanted, weights.final_norm, config.rms_eps) @ weights.head
 
 
 def _slots(segment: Segment, block_tokens: int) -> NDArray[np.intp]:
