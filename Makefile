@@ -12,7 +12,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
 	@echo "make test          the test suite (no GPU, no torch, loopback only)"
-	@echo "make lint          ruff, mypy, import-linter, test vectors"
+	@echo "make lint          ruff, mypy, import-linter, test vectors, page of defects"
 	@echo "make bench         benchmarks that need no real engine; writes build/bench/*.json"
 	@echo "make soak          200 audits of the clean engine (an hour), 1,000,000 attacks on stored"
 	@echo "                   state (5 minutes), 1,000 kills (3 minutes); writes benchmarks/results/"
@@ -49,6 +49,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/make_vectors.py --check
+	$(BIN)/python tools/lab_defects.py --check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

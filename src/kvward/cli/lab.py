@@ -249,6 +249,7 @@ def _describe(defect: Defect) -> dict[str, object]:
         "takes_rate": defect.takes_rate,
         "rate_of": defect.opportunity,
         "start": list(defect.start),
+        "arguments": list(defect.arguments),
         "shows": defect.shows,
         "seen_in": defect.seen_in,
     }

@@ -39,6 +39,11 @@ class Defect:
         return self.slip.value
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return all arguments of `kvward` that start a lab with it, at every opportunity."""
+        return ("lab", "serve", *self.start, "--defect", self.name)
+
+    @property
     def takes_rate(self) -> bool:
         """Tell whether it can be planted as NAME:RATE."""
         return self.opportunity is not None

@@ -119,6 +119,7 @@ def test_listing_says_what_each_needs() -> None:
         assert row["channels"] == sorted(defect.channels)
         assert row["takes_rate"] is defect.takes_rate
         assert row["start"] == list(defect.start)
+        assert row["arguments"] == ["lab", "serve", *row["start"], "--defect", row["name"]]
     text = CliRunner().invoke(command, ["defects"]).output
     for name, defect in DEFECTS.items():
         assert name + (":RATE" if defect.takes_rate else "") in text
