@@ -13,7 +13,7 @@ import click
 
 from kvward.audit.history import Trial
 from kvward.audit.plan import Plan, Route, Tier
-from kvward.audit.report import AuditReport, render_html, render_text
+from kvward.audit.report import AuditReport
 from kvward.audit.report.text import render_plan
 from kvward.audit.run import Progress
 from kvward.audit.target import (
@@ -28,15 +28,10 @@ from kvward.audit.target import (
     load_template,
 )
 from kvward.audit.target.controls import flush_command as flush_controls
-from kvward.cli.auditing import (
-    HISTORY_NAME,
-    PAGE_NAME,
-    REPORT_NAME,
-    AuditRequest,
-    run_audit,
-)
+from kvward.cli.auditing import HISTORY_NAME, AuditRequest, run_audit
 from kvward.cli.credential import check_address, is_in_environment, is_loopback, parse_key
 from kvward.cli.gateway import LEVELS
+from kvward.cli.outputs import Outputs, report_options
 from kvward.errors import ConfigError
 from kvward.terms import CacheTier, Channel, ExitCode, Outcome, SharingLevel
 
@@ -146,15 +141,7 @@ EXIT_CODES = {
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for history and reports; a new one by default.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "html"]),
-    default="text",
-    show_default=True,
-    help="What to print; the folder holds all.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@report_options
 @click.option("--plan-only", is_flag=True, help="Print the plan and send nothing of it.")
 @click.option(
     "--authorised",
@@ -185,8 +172,7 @@ def command(
     clients: int,
     prompt_tokens: int | None,
     out: Path | None,
-    form: str,
-    as_json: bool,
+    outputs: Outputs,
     plan_only: bool,
     authorised: bool,
 ) -> int:  # fmt: skip
@@ -199,6 +185,7 @@ def command(
     for url in urls:
         check_address(url)
         _check_authorised(url, authorised=authorised)
+    outputs.check()
     controls = _controls(flush_command, controls_file, cache_tier)
     limits = Limits(
         max_rps=max_rps,
@@ -233,12 +220,7 @@ def command(
         return ExitCode.NOT_OBSERVED
     report, _ = result
     heading = f"Cache isolation at {' and '.join(urls)}"
-    page = render_html([report], heading=heading, introduction="")
-    (folder / REPORT_NAME).write_bytes(report.to_json())
-    (folder / PAGE_NAME).write_text(page, encoding="utf-8")
-    printed = {"json": report.to_json().decode(), "html": page, "text": render_text(report)}
-    click.echo(printed["json" if as_json else form])
-    click.echo(f"History and reports are in {folder}", err=True)
+    outputs.write(report, folder=folder, heading=heading)
     return EXIT_CODES[report.outcome]
 
 
