@@ -14,12 +14,13 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from kvward.audit.report.plain import plain
 
 WIDTH_INCHES = 4.6
 _MAX_NAME = 28
+_LARGEST = 1.5  # pixels for a point
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "kvward",
@@ -69,8 +70,15 @@ def make_plot(figure: Figure, *, caption: str, told: str) -> Plot:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # The page decides the size; the drawing keeps its proportions.
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text, count=1)
+    # The page decides the size, up to what leaves letters as large as those of the page.
+    size = re.search(r'viewBox="0 0 ([\d.]+) ', text)
+    widest = round(_LARGEST * float(size[1])) if size else 0
+    text = re.sub(
+        r'(<svg[^>]*?) width="[^"]*" height="[^"]*"',
+        rf'\1 style="max-width: {widest}px"',
+        text,
+        count=1,
+    )
     label = escape(plain(f"{caption}. {told}"), quote=True)
     return Plot(caption=caption, told=told, svg=f'<svg role="img" aria-label="{label}"{text[4:]}')
 
@@ -82,5 +90,6 @@ def shown_name(text: str) -> str:
 
 def plain_ticks(axis: Axes) -> None:
     """Write the numbers of a logarithmic axis as people do."""
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())

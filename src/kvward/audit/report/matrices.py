@@ -87,7 +87,7 @@ def _matrix(
         axis.invert_yaxis()
         axis.set_aspect("equal")
         for (row, column), count in np.ndenumerate(counts):
-            dark = count and count > 0.6 * counts.max()
+            dark = count > 0.45 * max(1, counts.max())
             axis.text(
                 column,
                 row,
@@ -95,7 +95,7 @@ def _matrix(
                 ha="center",
                 va="center",
                 fontsize=9,
-                color="white" if dark else "#374151",
+                color="white" if dark else "#111827",
             )
         axis.set_xticks(range(len(shown)), shown, rotation=60, ha="right", fontsize=9)
         axis.set_yticks(range(len(shown)), shown, fontsize=9)
