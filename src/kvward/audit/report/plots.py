@@ -28,6 +28,7 @@ _SCOPES = {
 }
 _STROKES = ("-", "--", "-.", ":")
 _MARKS = ("o", "s", "^", "D", "v", "P")
+_EVENT_MARKS = ("x", "+", "1", "2", "3", "4")
 _COLORS = ("#0b6e99", "#b45309", "#7c3aed", "#b91c1c", "#166534", "#111827")
 
 
@@ -80,7 +81,7 @@ def plot_evidence(report: AuditReport) -> Plot | None:
     with styled():
         figure = Figure(figsize=(WIDTH_INCHES, 3.2))
         axis = figure.subplots()
-        for scope in scopes:
+        for number, scope in enumerate(scopes):
             path = np.array(report.judgement.timing[scope].log_e_path) / np.log(10)
             color, stroke, mark = _SCOPES.get(scope, (_INK, "-", "x"))
             name = f"{scope.value} (control)" if scope is ProbeScope.S0 else scope.value
@@ -91,7 +92,7 @@ def plot_evidence(report: AuditReport) -> Plot | None:
                 linestyle=stroke,
                 marker=mark,
                 markersize=4,
-                markevery=max(1, len(path) // 8),
+                markevery=(number, max(1, len(path) // 8)),  # lines may lie on each other
                 label=name,
             )
             told.append(f"{name} ended at {path[-1]:.3g}")
@@ -115,7 +116,7 @@ def plot_bounds(report: AuditReport) -> Plot | None:
     """Return what the run bounds, and what fewer or more requests without an event would.
 
     Cells in which nothing was seen lie on a curve of their own sensitivity; a cell with events is
-    a cross, at its upper limit.
+    a cross of some kind, at its upper limit.
     """
     groups = _bounded(report)
     if not groups:
@@ -126,7 +127,8 @@ def plot_bounds(report: AuditReport) -> Plot | None:
         axis = figure.subplots()
         for number, ((requests, bound, events), verdicts) in enumerate(groups.items()):
             color = _COLORS[number % len(_COLORS)]
-            mark = "x" if events else _MARKS[number % len(_MARKS)]
+            marks = _EVENT_MARKS if events else _MARKS
+            mark = marks[number % len(marks)]
             name = _names(verdicts)
             sensitivity = verdicts[0].sensitivity
             if not events and sensitivity is not None:
