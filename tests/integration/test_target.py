@@ -214,3 +214,24 @@ async def test_model_that_is_not_listed_is_refused() -> None:
     ):
         async with Target(url, {"a": "k"}, model="x", max_connections=1, preset=PRESETS["vllm"]):
             pass
+
+
+async def test_target_that_answers_with_its_keys_puts_them_into_nothing() -> None:
+    """Names of models and answers go into plans, histories and reports; keys do not."""
+    keys = {"a": "key-of-a-7461", "b": "key-of-b-9120"}
+    models = json.dumps({"data": [{"id": "key-of-b-9120"}, {"id": "m"}]}).encode()
+    echo = TOKEN | {"id": "r-key-of-a-7461", "model": "key-of-a-7461"}
+    other = echo | {"id": "s-key-of-a-7461"}
+    stub = Stub(models=models, stream=events(echo, other, USAGE, "[DONE]"))
+    with running(stub, lifespan="off") as url:
+        async with Target(
+            url, keys, model=None, max_connections=4, preset=PRESETS["vllm"]
+        ) as ready:
+            assert ready.model == "m"
+            reply = await ready.send(call())
+    assert reply.ending is Ending.DONE
+    assert "key-of" not in repr(reply)
+    assert len(set(reply.response_ids)) == 2  # different names stay different
+    assert reply.model is not None
+    assert reply.model.startswith("***")
+    assert stub.headers[0]["authorization"] == "Bearer key-of-b-9120"

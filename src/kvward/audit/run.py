@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvward.audit.canary.codebook import Session
@@ -43,6 +43,7 @@ class AuditRun:
         on_progress: Called after every request; must not block.
         flush: Empties the device tier, and returns when the target answers again. Only for plans
             of another tier.
+        pairs: Run instead of the plan's own, as many for each of its scopes.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class AuditRun:
         *,
         on_progress: Callable[[Progress], None],
         flush: Callable[[], Awaitable[None]] | None = None,
+        pairs: Sequence[Pair] | None = None,
     ) -> None:
         self._plan = plan
+        self._given_pairs = pairs
         self._flush = flush
         self._target = target
         self._history = history
@@ -75,11 +78,14 @@ class AuditRun:
             await Load(self._plan, iter_steps(self._plan, self._sessions), self._send_load).run()
         if self._plan.cache_tier is CacheTier.DEVICE:
             self._phase = "metadata and timing"
-            for pair in iter_pairs(self._plan):
+            for pair in self._pairs():
                 await run_pair(pair, self._send_pair)
         else:
             await self._run_behind_flush()
         return self.trials
+
+    def _pairs(self) -> Iterable[Pair]:
+        return iter_pairs(self._plan) if self._given_pairs is None else self._given_pairs
 
     async def _run_behind_flush(self) -> None:
         """Prime everything, empty the device, probe everything: what is found was elsewhere."""
@@ -89,7 +95,7 @@ class AuditRun:
                 "cannot be told from it.",
                 hint="Give --flush-device with a command that restarts or flushes the engine.",
             )
-        pairs = list(iter_pairs(self._plan))
+        pairs = list(self._pairs())
         self._phase = "priming"
         hints = [await prime_pair(pair, self._send_pair) for pair in pairs]
         await self._flush()

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
 from kvward.audit.history import Trial
-from kvward.audit.plan import Plan, Route, Tier
-from kvward.audit.report import AuditReport, render_html, render_text
-from kvward.audit.report.text import render_plan
-from kvward.audit.run import Progress
-from kvward.audit.target import (
-    PRESETS,
-    Control,
-    Controls,
-    Limits,
-    Preset,
-    Price,
-    Spend,
-    load_controls,
-    load_template,
-)
-from kvward.audit.target.controls import flush_command as flush_controls
-from kvward.cli.auditing import (
-    HISTORY_NAME,
-    PAGE_NAME,
-    REPORT_NAME,
-    AuditRequest,
-    run_audit,
-)
-from kvward.cli.credential import check_address, is_in_environment, is_loopback, parse_key
+from kvward.audit.plan import Route, Tier
+from kvward.audit.report import AuditReport
+from kvward.audit.target import PRESETS, Limits, Price
+from kvward.cli.auditing import AuditRequest, run_audit
+from kvward.cli.credential import check_address, is_loopback
 from kvward.cli.gateway import LEVELS
-from kvward.errors import ConfigError
+from kvward.cli.outputs import Outputs, report_options
+from kvward.cli.progress import run_with_progress
+from kvward.cli.targeting import (
+    check_authorised,
+    choose_controls,
+    choose_preset,
+    parse_tenants,
+)
 from kvward.terms import CacheTier, Channel, ExitCode, Outcome, SharingLevel
 
 EXIT_CODES = {
@@ -146,15 +131,7 @@ EXIT_CODES = {
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for history and reports; a new one by default.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "html"]),
-    default="text",
-    show_default=True,
-    help="What to print; the folder holds all.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@report_options
 @click.option("--plan-only", is_flag=True, help="Print the plan and send nothing of it.")
 @click.option(
     "--authorised",
@@ -185,8 +162,7 @@ def command(
     clients: int,
     prompt_tokens: int | None,
     out: Path | None,
-    form: str,
-    as_json: bool,
+    outputs: Outputs,
     plan_only: bool,
     authorised: bool,
 ) -> int:  # fmt: skip
@@ -198,8 +174,9 @@ def command(
     """
     for url in urls:
         check_address(url)
-        _check_authorised(url, authorised=authorised)
-    controls = _controls(flush_command, controls_file, cache_tier)
+        check_authorised(url, authorised=authorised)
+    outputs.check()
+    controls = choose_controls(flush_command, controls_file, cache_tier)
     limits = Limits(
         max_rps=max_rps,
         max_requests=max_requests,
@@ -212,14 +189,14 @@ def command(
     request = AuditRequest(
         url=urls[0],
         replicas=urls[1:],
-        keys=_parse_tenants(tenants, literal=all(is_loopback(url) for url in urls)),
+        keys=parse_tenants(tenants, literal=all(is_loopback(url) for url in urls)),
         model=model,
         tier=Tier(tier),
         seed=secrets.randbits(31) if seed is None else seed,
         channels=[Channel(channel) for channel in channels] or None,
         cache_tier=CacheTier.DEVICE if cache_tier is None else CacheTier(cache_tier),
         controls=controls,
-        preset=_preset(preset_name, template_file),
+        preset=choose_preset(preset_name, template_file),
         routes=[Route(route) for route in routes] or None,
         stream=stream,
         limits=limits,
@@ -233,12 +210,7 @@ def command(
         return ExitCode.NOT_OBSERVED
     report, _ = result
     heading = f"Cache isolation at {' and '.join(urls)}"
-    page = render_html([report], heading=heading, introduction="")
-    (folder / REPORT_NAME).write_bytes(report.to_json())
-    (folder / PAGE_NAME).write_text(page, encoding="utf-8")
-    printed = {"json": report.to_json().decode(), "html": page, "text": render_text(report)}
-    click.echo(printed["json" if as_json else form])
-    click.echo(f"History and reports are in {folder}", err=True)
+    outputs.write(report, folder=folder, heading=heading)
     return EXIT_CODES[report.outcome]
 
 
@@ -250,119 +222,8 @@ def audit_with_progress(
     Raises:
         KeyboardInterrupt: after saying where the part of the history is that there is.
     """
-    bar = click.progressbar(length=1, label="connecting", file=sys.stderr, width=30)
-    sent = False
-
-    at_most = ""
-
-    def on_spend(spend: Spend) -> None:
-        nonlocal at_most
-        tokens = spend.prompt_tokens + spend.completion_tokens
-        cost = "" if spend.cost is None else f", {spend.cost:.2f} USD"
-        at_most = f"  at most   {tokens} tokens on this server{cost}"
-
-    def on_plan(plan: Plan) -> bool:
-        click.echo(f"{render_plan(plan)}\n{at_most}", err=True)
-        bar.length = plan.num_requests
-        return not plan_only
-
-    def on_progress(progress: Progress) -> None:
-        nonlocal sent
-        sent = True
-        bar.label = f"{progress.phase:19}"
-        bar.length = progress.planned
-        bar.update(1)
-
-    running = run_audit(
-        request, folder=folder, on_plan=on_plan, on_progress=on_progress, on_spend=on_spend
+    return run_with_progress(
+        lambda watch: run_audit(request, folder=folder, watch=watch),
+        folder=folder,
+        plan_only=plan_only,
     )
-    try:
-        return asyncio.run(running)
-    except KeyboardInterrupt:
-        if sent:
-            click.echo(
-                f"Interrupted. The part of the history that was seen is kept in "
-                f"{folder / HISTORY_NAME}; no verdict was reached.",
-                err=True,
-            )
-        raise
-    finally:
-        bar.render_finish()
-
-
-def _controls(command: str | None, file: Path | None, cache_tier: str | None) -> Controls:
-    """Return the operator's controls, checked against the tier that they are needed for."""
-    if command is not None and file is not None:
-        raise ConfigError(
-            "--flush-device and --controls say the same.",
-            hint="Put the command under [flush-device] into the file.",
-        )
-    if command is not None and cache_tier is None:
-        raise ConfigError(
-            "--flush-device and --cache-tier belong together.",
-            hint="For example --flush-device 'systemctl restart engine' --cache-tier disk",
-        )
-    controls = Controls({})
-    if command is not None:
-        controls = flush_controls(command)
-    elif file is not None:
-        controls = load_controls(file)
-    if cache_tier is not None and Control.FLUSH_DEVICE not in controls:
-        raise ConfigError(
-            "--cache-tier needs a control that empties the engine's own memory.",
-            hint="Give --flush-device COMMAND, or --controls with a section [flush-device].",
-        )
-    return controls
-
-
-def _preset(name: str | None, template: Path | None) -> Preset | None:
-    if name is not None and template is not None:
-        raise ConfigError("--preset and --template say the same.", hint="Give one of them.")
-    if template is not None:
-        return load_template(template)
-    return None if name is None else PRESETS[name]
-
-
-def _parse_tenants(texts: tuple[str, ...], *, literal: bool) -> dict[str, str]:
-    """Return the key of each tenant. [secret]
-
-    Args:
-        literal: Whether keys may be written down, where every user of the machine can read them.
-    """
-    keys: dict[str, str] = {}
-    for text in texts:
-        name, separator, key = text.partition("=")
-        if not separator or not name or not key:
-            # The text may hold a key, so it is not repeated.
-            raise ConfigError(
-                "A --tenant is not written as NAME=KEY.", hint="For example --tenant a=env:KEY_A"
-            )
-        if not literal and not is_in_environment(key):
-            raise ConfigError(
-                f"The key of tenant {name} is written on the command line, where others on this "
-                "machine can read it.",
-                hint=f"Put it into a variable and give --tenant {name}=env:VARIABLE",
-            )
-        if name in keys:
-            raise ConfigError(f"The tenant {name} is given twice.", hint="Name them differently.")
-        keys[name] = parse_key(key)
-    if len(set(keys.values())) < len(keys):
-        raise ConfigError(
-            "Two tenants have one key, so the target cannot tell them apart.",
-            hint="Use keys of two different tenants.",
-        )
-    if len(keys) < 2:
-        raise ConfigError(
-            "An audit needs two tenants: one whose state could leak and one who could read it.",
-            hint="Give --tenant NAME=KEY twice, with keys of two different tenants.",
-        )
-    return keys
-
-
-def _check_authorised(url: str, *, authorised: bool) -> None:
-    if not is_loopback(url) and not authorised:
-        host = urlsplit(url).hostname
-        raise ConfigError(
-            f"{host} is not this machine, and an audit is a load test.",
-            hint="If its owner agrees, say so with --authorised.",
-        )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kvward.audit.history import HistoryFile, Trial
 from kvward.audit.judge import judge
+from kvward.audit.pairs import Pair
 from kvward.audit.plan import LOAD_CHANNELS, Plan, Route, Sizes, Tier, make_plan
 from kvward.audit.report.model import AuditReport, make_report
 from kvward.audit.run import AuditRun, Progress
@@ -79,22 +80,33 @@ class AuditRequest:
         return f"<AuditRequest of {self.url}>"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Who is told how far an audit is.
+
+    Attributes:
+        on_plan: Called with the plan before its first request; False ends there.
+        on_progress: Called after every request; must not block.
+        on_spend: Called before `on_plan` with what the plan costs at most.
+    """
+
+    on_plan: Callable[[Plan], bool] = lambda _: True
+    on_progress: Callable[[Progress], None] = lambda _: None
+    on_spend: Callable[[Spend], None] = lambda _: None
+
+
+NOBODY = Watch()
+
+
 async def run_audit(
-    request: AuditRequest,
-    *,
-    folder: Path,
-    on_plan: Callable[[Plan], bool],
-    on_progress: Callable[[Progress], None],
-    on_spend: Callable[[Spend], None] = lambda _: None,
+    request: AuditRequest, *, folder: Path, watch: Watch = NOBODY
 ) -> tuple[AuditReport, list[Trial]] | None:
     """Reach the target, fix the plan, run it, judge it.
 
     Args:
         folder: Takes the history.
-        on_plan: Called with the plan before its first request; False ends here.
-        on_spend: Called before that with what the plan costs at most.
     Returns:
-        None when `on_plan` said so.
+        None when the one who watches ended it with the plan.
     Raises:
         BudgetExceededError: The plan exceeds the limits; nothing of it was sent.
         ConfigError: The target's preset does not have a route, or cannot be read for a channel.
@@ -129,30 +141,86 @@ async def run_audit(
             preset_reason=target.choice.reason,
             streamed=target.streams,
         )
-        on_spend(check_budget(plan, target.preset, request.limits))
-        flush = _flush(request.controls.hiding(request.keys.values()), target)
-        if not on_plan(plan):
-            return None
-        started, began = int(time.time()), time.perf_counter()
-        with HistoryFile(folder / HISTORY_NAME) as history:
-            history.write_plan(plan)
-            trials = await AuditRun(
-                plan, target, history, on_progress=on_progress, flush=flush
-            ).run()
-            digest = history.digest
-        duration = time.perf_counter() - began
+        recording = await record_audit(
+            plan,
+            target,
+            folder=folder,
+            watch=watch,
+            limits=request.limits,
+            controls=request.controls.hiding(request.keys.values()),
+        )
+    if recording is None:
+        return None
+    return await decide_audit(plan, recording, title=request.title, note=_note(request))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What a run left: its trials in the order in which they ended, and their file's digest."""
+
+    trials: list[Trial]
+    history_digest: str
+    started_unix_s: int
+    duration_s: float
+
+
+async def record_audit(
+    plan: Plan,
+    target: Target,
+    *,
+    folder: Path,
+    watch: Watch,
+    limits: Limits,
+    controls: Controls,
+    pairs: Sequence[Pair] | None = None,
+) -> Recording | None:
+    """Send what a plan says to an open target and write the history.
+
+    Args:
+        pairs: Instead of the plan's own; as many for each of its scopes.
+    Returns:
+        None when the one who watches ended it with the plan.
+    Raises:
+        BudgetExceededError: The plan exceeds the limits; nothing of it was sent.
+    """
+    watch.on_spend(check_budget(plan, target.preset, limits))
+    flush = _flush(controls, target)
+    if not watch.on_plan(plan):
+        return None
+    started, began = int(time.time()), time.perf_counter()
+    with HistoryFile(folder / HISTORY_NAME) as history:
+        history.write_plan(plan)
+        run = AuditRun(
+            plan, target, history, on_progress=watch.on_progress, flush=flush, pairs=pairs
+        )
+        trials = await run.run()
+        digest = history.digest
+    return Recording(
+        trials=trials,
+        history_digest=digest,
+        started_unix_s=started,
+        duration_s=time.perf_counter() - began,
+    )
+
+
+async def decide_audit(
+    plan: Plan, recording: Recording, *, title: str, note: str
+) -> tuple[AuditReport, list[Trial]]:
+    """Judge what was recorded."""
     # The rules are heavy arithmetic; the event loop has nothing else to do by now.
-    judgement = await asyncio.to_thread(judge, plan, trials, history_digest=digest)
+    judgement = await asyncio.to_thread(
+        judge, plan, recording.trials, history_digest=recording.history_digest
+    )
     report = make_report(
-        title=request.title,
-        note=_note(request),
+        title=title,
+        note=note,
         plan=plan,
         judgement=judgement,
-        trials=trials,
-        started_unix_s=started,
-        duration_s=duration,
+        trials=recording.trials,
+        started_unix_s=recording.started_unix_s,
+        duration_s=recording.duration_s,
     )
-    return report, trials
+    return report, recording.trials
 
 
 def choose_routes(request: AuditRequest, target: Target) -> list[Route]:

@@ -19,6 +19,7 @@ from kvward.errors import (
     KvwardError,
     OpenError,
     ReceiptError,
+    ReportError,
     TargetRefusedError,
     TargetUnreachableError,
 )
@@ -32,6 +33,7 @@ COMMANDS = {
     "gateway": ("kvward.cli.gateway", "Prepare the gateway: keys, tenants, configuration."),
     "keys": ("kvward.cli.keys", "The durable keyring: rotate, erase with receipt, collect."),
     "lab": ("kvward.cli.lab", "The laboratory engine: serve it, break it, fetch a model."),
+    "replay": ("kvward.cli.replay", "Send the requests of a report's finding again."),
     "selftest": ("kvward.cli.selftest", "Which planted defects the auditor finds, and which not."),
     "serve": ("kvward.cli.serve", "Run the gateway, in front of an engine or the lab's own."),
     "store": ("kvward.cli.store", "The store of sealed state: statistics, purge, sweep."),
@@ -42,6 +44,7 @@ _EXTRAS = {
     "canary-model": "lab",
     "demo": "demo",
     "lab": "demo",
+    "replay": "audit",
     "selftest": "demo",
     "serve": "demo",
 }
@@ -98,10 +101,10 @@ def exit_code_of(error: KvwardError) -> ExitCode:
             return ExitCode.UNREACHABLE
         case TargetRefusedError() | BudgetExceededError():
             return ExitCode.USAGE
+        case OpenError() | ReceiptError() | ReportError():
+            return ExitCode.EVIDENCE
         case AuditError() | IsolationError():
             return ExitCode.INCONCLUSIVE
-        case OpenError() | ReceiptError():
-            return ExitCode.EVIDENCE
         case _:
             return ExitCode.USAGE
 

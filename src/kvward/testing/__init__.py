@@ -2,6 +2,7 @@
 
 `backends.BackendConformance` is what every backend of a store has to pass, `faults.FaultyBackend`
 makes any backend slow or unreliable by plan, `clocks` are clocks that tests can move.
+`two_tenants` is a pytest plugin that audits a stack from a test; pytest loads it by itself.
 """
 
 import pytest

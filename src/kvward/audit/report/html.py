@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import jinja2
+from markupsafe import Markup
 
 from kvward import __version__
-from kvward.audit.report.model import AuditReport
-from kvward.audit.report.plots import plot_content, plot_evidence, plot_times
+from kvward.audit.report.matrices import plot_content, plot_reuse
+from kvward.audit.report.model import AuditReport, finding_ids
+from kvward.audit.report.plain import plain
+from kvward.audit.report.plots import plot_bounds, plot_evidence, plot_times
 from kvward.audit.report.text import bound_text, finding_text, outcome_text
 from kvward.audit.verdict import Verdict
 
 _SHOWN_FINDINGS = 3
+_DRAWN = (plot_content, plot_reuse, plot_times, plot_evidence, plot_bounds)
 
 
 def _same_cell(verdict: Verdict, report: AuditReport) -> Verdict | None:
@@ -22,9 +26,15 @@ def _same_cell(verdict: Verdict, report: AuditReport) -> Verdict | None:
     return next((v for v in report.verdicts if (v.scope, v.channel) == cell), None)
 
 
+def _shown(value: object) -> object:
+    """Return a text of somebody else's without what a browser or a reader would obey."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.PackageLoader("kvward.audit.report", "templates"),
     autoescape=True,
+    finalize=_shown,
     trim_blocks=True,
     lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
@@ -33,6 +43,7 @@ _ENVIRONMENT.globals |= {
     "bound_text": bound_text,
     "finding_text": finding_text,
     "outcome_text": outcome_text,
+    "finding_ids": finding_ids,
     "same_cell": _same_cell,
     "shown_findings": _SHOWN_FINDINGS,
 }
@@ -51,15 +62,7 @@ def render_html(reports: Sequence[AuditReport], *, heading: str, introduction: s
             "started": datetime.fromtimestamp(report.started_unix_s, UTC).strftime(
                 "%Y-%m-%d %H:%M:%S UTC"
             ),
-            "plots": [
-                (caption, svg)
-                for caption, svg in [
-                    ("Whose words were shown in whose answer", plot_content(report)),
-                    ("Times of both arms, by probe scope", plot_times(report)),
-                    ("Evidence over pairs", plot_evidence(report)),
-                ]
-                if svg is not None
-            ],
+            "plots": [plot for draw in _DRAWN if (plot := draw(report)) is not None],
         }
         for report in reports
     ]

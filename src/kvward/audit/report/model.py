@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,25 @@ NOT_PLANNED = {
     ProbeScope.S4: "other model, revision or adapter",
     ProbeScope.S6: "after erase, expiry or restart",
 }
+
+
+def cell_id(verdict: Verdict) -> str:
+    """Return what names a cell in every format, for example "metadata-S3"."""
+    return f"{verdict.channel.value}-{verdict.scope.value}"
+
+
+def finding_ids(verdict: Verdict) -> tuple[str, ...]:
+    """Return a name for each finding of a verdict, in order and unique in its report.
+
+    "metadata-S3-412" is the finding of trial 412; a second one of the same trial ends in "-2".
+    """
+    seen: dict[int, int] = {}
+    names = []
+    for finding in verdict.findings:
+        seen[finding.trial] = seen.get(finding.trial, 0) + 1
+        again = "" if seen[finding.trial] == 1 else f"-{seen[finding.trial]}"
+        names.append(f"{cell_id(verdict)}-{finding.trial}{again}")
+    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +96,7 @@ class AuditReport:
         return sum(self.judgement.dropped_pairs.values())
 
     def to_json(self) -> bytes:
-        """Return the machine-readable report."""
+        """Return the machine-readable report, as `docs/spec/audit-report-v1.schema.json` has it."""
         value = {
             "format": FORMAT,
             "title": self.title,
@@ -84,7 +104,7 @@ class AuditReport:
             "outcome": self.outcome,
             "plan": self.plan,
             "plan_digest": self.plan.digest,
-            "verdicts": self.verdicts,
+            "verdicts": [_verdict_value(verdict) for verdict in self.verdicts],
             "not_planned": self.unplanned,
             "num_trials": self.num_trials,
             "num_failed": self.num_failed,
@@ -93,6 +113,12 @@ class AuditReport:
             "duration_s": round(self.duration_s, 3),
         }
         return msgspec.json.format(msgspec.json.encode(value), indent=1)
+
+
+def _verdict_value(verdict: Verdict) -> dict[str, Any]:  # Any: JSON of a verdict
+    value: dict[str, Any] = msgspec.to_builtins(verdict)
+    named = zip(finding_ids(verdict), value["findings"], strict=True)
+    return value | {"findings": [{"id": name, **finding} for name, finding in named]}
 
 
 def make_report(

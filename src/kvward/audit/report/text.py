@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvward.audit.plan import Plan
 from kvward.audit.report.model import AuditReport
+from kvward.audit.report.plain import plain
 from kvward.audit.verdict import Finding, Verdict
 from kvward.terms import CacheTier, Outcome
 
@@ -20,7 +21,7 @@ def render_plan(plan: Plan) -> str:
         for s in _NOMINAL_SECONDS
     ]
     cells = ", ".join(f"{cell.scope} {cell.channel}" for cell in plan.cells)
-    return "\n".join(
+    return _lines(
         [
             f"Plan {plan.digest[:16]} for {plan.url}, model {plan.model}, seed {plan.seed}",
             *_target_lines(plan),
@@ -65,7 +66,12 @@ def render_text(report: AuditReport) -> str:
             "refused a probe for now after the other one was answered."
         )
     lines.append("  Not looked at: " + "; ".join(report.unplanned) + ".")
-    return "\n".join(lines)
+    return _lines(lines)
+
+
+def _lines(lines: Sequence[str]) -> str:
+    """Return lines for a terminal, which would obey control characters in names of a target."""
+    return "\n".join(plain(line) for line in lines)
 
 
 def bound_text(verdict: Verdict) -> str:

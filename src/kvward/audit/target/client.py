@@ -20,7 +20,7 @@ from kvward.audit.target.limits import NO_LIMITS, Budget, Limits, Pace, Spend, p
 from kvward.audit.target.preset import KeyHeader, Preset, RoutePreset
 from kvward.audit.target.reader import ReplyReader
 from kvward.audit.target.request import write_identity, write_key, write_request
-from kvward.audit.target.scrub import Scrubber
+from kvward.audit.target.scrub import Scrubber, scrub_reply
 from kvward.audit.target.wire import (
     Framing,
     WireError,
@@ -305,7 +305,8 @@ class Target:
         if reading.error is not None:
             ending = Ending.FAILED
             reading.error = self._scrub(reading.error)
-        return _Attempt(reply=reading.to_reply(ending), retry_after_s=retry_after_s)
+        reply = scrub_reply(reading.to_reply(ending), self._scrub)
+        return _Attempt(reply=reply, retry_after_s=retry_after_s)
 
     async def _get_to_find(self, path: str) -> Page:
         tenant = next(iter(self._keys))
@@ -325,7 +326,8 @@ class Target:
         )
         page = await self._get(replica, path, identity)
         self._check_status(page.status, tenant, path, found={200})
-        names = _model_names(page)
+        # A model named by a key would put it into the plan.
+        names = [name for name in _model_names(page) if not self._scrub.finds_in(name)]
         if self._model is None:
             self._model = names[0] if names else None
         elif self._model not in names and self.preset.name != "http":

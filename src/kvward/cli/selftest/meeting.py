@@ -116,14 +116,7 @@ def _request(url: str, effort: Effort, *, tier: CacheTier) -> AuditRequest:
 
 
 def _audit(request: AuditRequest, *, folder: Path) -> tuple[Seen, ...]:
-    result = asyncio.run(
-        run_audit(
-            request,
-            folder=folder,
-            on_plan=lambda _: True,
-            on_progress=lambda _: None,
-        )
-    )
+    result = asyncio.run(run_audit(request, folder=folder))
     if result is None:
         raise AuditError("An audit of the self-test did not run.")
     return read_report(*result)
