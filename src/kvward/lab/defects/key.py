@@ -45,7 +45,7 @@ KEY_DEFECTS = (
     Defect(
         slip=Slip.SHORT_BLOCK_HASH,
         failure_class="K-HASH",
-        channels=frozenset({Channel.CONTENT, Channel.METADATA}),
+        channels=frozenset({Channel.CONTENT, Channel.DIFFERENTIAL, Channel.METADATA}),
         summary="A block is found by 16 bits of its hash, and its tokens are not compared.",
         opportunity=None,
         start=("--blocks", "2048"),

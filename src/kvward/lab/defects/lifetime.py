@@ -17,7 +17,7 @@ LIFETIME_DEFECTS = (
     Defect(
         slip=Slip.REUSE_IN_FLIGHT,
         failure_class="L-INFLIGHT",
-        channels=frozenset({Channel.CONTENT}),
+        channels=frozenset({Channel.CONTENT, Channel.DIFFERENTIAL}),
         summary="Blocks found in the prefix index are not held, and are evicted while in use.",
         opportunity="request that finds blocks in the prefix index",
         start=_SMALL_POOL,
@@ -27,7 +27,7 @@ LIFETIME_DEFECTS = (
     Defect(
         slip=Slip.EARLY_PUBLISH,
         failure_class="L-EARLY",
-        channels=frozenset({Channel.CONTENT}),
+        channels=frozenset({Channel.CONTENT, Channel.DIFFERENTIAL}),
         summary="The blocks of a prompt can be found as soon as they are allocated.",
         opportunity="request that has full blocks to compute",
         start=(),
@@ -67,7 +67,7 @@ LIFETIME_DEFECTS = (
     Defect(
         slip=Slip.PHANTOM_HIT,
         failure_class="L-ALLOC",
-        channels=frozenset({Channel.CONTENT, Channel.METADATA}),
+        channels=frozenset({Channel.CONTENT, Channel.DIFFERENTIAL, Channel.METADATA}),
         summary="An evicted block can still be found under its old name.",
         opportunity="block that is evicted",
         start=_SMALL_POOL,

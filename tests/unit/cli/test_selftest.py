@@ -1,0 +1,104 @@
+"""The self-test's matrix: what counts as found, missed and stray, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from kvward.cli.selftest.matrix import Answer, Matrix, Row, Seen, strongest
+from kvward.cli.selftest.page import render_page
+from kvward.cli.selftest.text import mark, name_of, render_matrix
+from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
+
+
+def seen(channel: Channel, outcome: Outcome, *, first: int | None = None) -> Seen:
+    return Seen(
+        channel=channel,
+        outcome=outcome,
+        scopes=(ProbeScope.S3,),
+        tier=CacheTier.DEVICE,
+        num_requests=700,
+        first_request=first,
+        events=int(outcome is Outcome.VIOLATED),
+        num_read=600,
+        sensitivity=0.95,
+        reason="Because.",
+    )
+
+
+def row(*said: Seen, defect: str | None = "leaky", expected: frozenset[Channel]) -> Row:
+    return Row(
+        defect=defect,
+        failure_class="K-SCOPE" if defect else "",
+        rate=None,
+        start=("--blocks", "96"),
+        expected=expected,
+        seen=said,
+        seconds=1.0,
+    )
+
+
+METADATA = frozenset({Channel.METADATA, Channel.TIMING})
+
+
+def test_defect_is_found_by_any_channel_that_should_see_it() -> None:
+    found = row(
+        seen(Channel.METADATA, Outcome.VIOLATED, first=40),
+        seen(Channel.TIMING, Outcome.NOT_OBSERVED),
+        expected=METADATA,
+    )
+    assert found.answer is Answer.FOUND
+    assert found.first_request == 40
+    assert mark(found, Channel.METADATA) == "found"
+    assert mark(found, Channel.TIMING) == "(-)"
+    assert mark(found, Channel.CONTENT) == "."
+
+
+def test_defect_that_only_others_see_is_a_stray_alarm_and_not_a_find() -> None:
+    stray = row(
+        seen(Channel.CONTENT, Outcome.VIOLATED, first=3),
+        seen(Channel.METADATA, Outcome.VIOLATED, first=40),
+        expected=METADATA,
+    )
+    assert stray.answer is Answer.STRAY
+    assert mark(stray, Channel.CONTENT) == "found!"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.INCONCLUSIVE, Outcome.NOT_OBSERVED])
+def test_defect_that_nothing_is_said_of_is_missed(outcome: Outcome) -> None:
+    assert row(seen(Channel.METADATA, outcome), expected=METADATA).answer is Answer.MISSED
+
+
+def test_any_alarm_of_the_clean_engine_is_stray() -> None:
+    quiet = row(seen(Channel.TIMING, Outcome.INCONCLUSIVE), defect=None, expected=frozenset())
+    loud = row(seen(Channel.TIMING, Outcome.VIOLATED), defect=None, expected=frozenset())
+    assert quiet.answer is Answer.CLEAN
+    assert loud.answer is Answer.STRAY
+    assert name_of(quiet) == "clean --blocks 96"
+
+
+def test_strongest_of_two_audits_counts() -> None:
+    device = seen(Channel.METADATA, Outcome.NOT_OBSERVED)
+    host = replace(seen(Channel.METADATA, Outcome.VIOLATED, first=9), tier=CacheTier.HOST)
+    assert strongest([device, host]) == (host,)
+    assert strongest([host, device]) == (host,)
+
+
+def test_matrix_says_how_many_were_found_and_which_were_not() -> None:
+    rows = (
+        row(seen(Channel.METADATA, Outcome.NOT_OBSERVED), defect=None, expected=frozenset()),
+        row(seen(Channel.METADATA, Outcome.VIOLATED, first=40), expected=METADATA),
+        row(seen(Channel.METADATA, Outcome.NOT_OBSERVED), defect="quiet", expected=METADATA),
+        row(seen(Channel.CONTENT, Outcome.VIOLATED), defect="<odd>", expected=frozenset()),
+    )
+    matrix = Matrix(rows=rows, seed=1, outputs=600, pairs=40, started_unix_s=0)
+    value = json.loads(matrix.to_json())
+    assert (value["found"], value["missed"], value["stray"]) == (1, ["quiet"], ["<odd>"])
+    assert value["rows"][1]["seen"][0]["first_request"] == 40
+    text = render_matrix(matrix)
+    assert "1 of 3 defects found, 1 alarms without a cause, 1 of 1 clean engines" in text
+    page = render_page(matrix)
+    assert "&lt;odd&gt;" in page
+    assert "<odd>" not in page
