@@ -86,6 +86,12 @@ def test_state_survives_a_restart_for_its_owner_until_it_is_erased(
     stats = said("store", "stats", "--config", str(policy))
     assert sorted(usage["num_entries"] for usage in stats["buckets"].values()) == [6, 18]
 
+    erring = kvward(
+        "keys", "erase", "--config", str(policy), "--tenant", "b", "--conversation", pseudonym
+    )
+    assert "No stored key was found under b" in erring.stderr
+    assert said("store", "stats", "--config", str(policy)) == stats
+
     receipt = tmp_path / "receipt.json"
     done = kvward(
         "keys", "erase", "--config", str(policy), "--tenant", "a", "--conversation", pseudonym,
@@ -93,6 +99,7 @@ def test_state_survives_a_restart_for_its_owner_until_it_is_erased(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Purged 6 stored entries." in done.stderr
+    assert "No stored key" not in done.stderr
     status = said("keys", "status", "--config", str(policy))
     assert status["pending_purges"] == 0
     verified = kvward(

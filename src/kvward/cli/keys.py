@@ -133,6 +133,13 @@ def erase(
         if receipt is not None:
             receipt.write_text(text + "\n", encoding="utf-8")
         click.echo(text)
+        if done.keys_destroyed == 0:
+            click.echo(
+                f"No stored key was found under {tenant} for this. What engines hold of it ends "
+                "all the same; but if it was stored under another tenant, it is still there.\n"
+                "Next: compare --tenant and the name with the answer that you mean.",
+                err=True,
+            )
         if kept.settings.store is not None:
             purged = purge_pending(keyring, kept.backend())
             click.echo(f"Purged {purged} stored entries.", err=True)
