@@ -64,12 +64,20 @@ def test_what_killed_writers_leave_is_sound(tmp_path: Path, target: str) -> None
     assert report["kills_beside_a_second_writer"]
 
 
+@pytest.mark.timeout(400)
 def test_bad_stores_and_a_bad_keyring_are_noticed(tmp_path: Path) -> None:
-    _, reports = attack(tmp_path, "--kills", "25", "--bad")
-    problems = {report["kind"]: report["problems"] for report in reports}
-    # The third, which writes in place, is torn by chance only: see the next test.
-    assert "index and files disagree" in problems["forgetful"]  # type: ignore[operator]
-    assert problems["piecemeal"]
+    # Where a kill falls is partly chance: of three campaigns of 25 kills, one missed the forgetful
+    # store. So it has four to be noticed in.
+    noticed: dict[object, set[str]] = {"forgetful": set(), "piecemeal": set()}
+    for seed in range(1, 5):
+        _, reports = attack(tmp_path, "--kills", "25", "--seed", str(seed), "--bad")
+        for report in reports:
+            # The third, which writes in place, is torn by chance only: see the next test.
+            noticed.setdefault(report["kind"], set()).update(report["problems"])  # type: ignore[call-overload]
+        if "index and files disagree" in noticed["forgetful"] and noticed["piecemeal"]:
+            break
+    assert "index and files disagree" in noticed["forgetful"]
+    assert noticed["piecemeal"]
 
 
 _APPEND = """

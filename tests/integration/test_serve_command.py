@@ -163,7 +163,7 @@ def test_demo_shows_the_leak_and_the_ward(tmp_path: Path) -> None:
     assert "content S3   VIOLATED" in done.stdout
     assert "Behind the ward: none in" in done.stdout
     page = (out / "report.html").read_text()
-    assert page.count("<svg") == 6
+    assert page.count("<svg") == 10  # five plots for each of two audits
     for name in ("leaking", "warded"):
         assert json.loads((out / name / "report.json").read_text())["verdicts"]
         assert (out / name / "history.jsonl").stat().st_size > 100_000
