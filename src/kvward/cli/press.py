@@ -7,10 +7,6 @@ import secrets
 
 import click
 
-from kvward.audit.exchange import Call, Ending
-from kvward.audit.plan import BLOCK_TOKENS
-from kvward.audit.prompts import write_probe_prompt
-from kvward.audit.target import Target
 from kvward.cli.credential import check_address
 from kvward.errors import AuditError
 
@@ -20,7 +16,7 @@ _TIMES_OVER = 2
 
 @click.command("press", hidden=True)
 @click.argument("url")
-@click.option("--blocks", type=click.IntRange(1), default=96, show_default=True)
+@click.option("--blocks", type=click.IntRange(1), required=True)
 def command(*, url: str, blocks: int) -> None:
     """Send fresh prompts of twice as many blocks as the engine at URL keeps in its memory."""
     check_address(url)
@@ -28,6 +24,12 @@ def command(*, url: str, blocks: int) -> None:
 
 
 async def _press(url: str, blocks: int) -> None:
+    # Not above: whoever serves the lab imports this module, and need not wait for a client.
+    from kvward.audit.exchange import Call, Ending
+    from kvward.audit.plan import BLOCK_TOKENS
+    from kvward.audit.prompts import write_probe_prompt
+    from kvward.audit.target import Target
+
     tenant, nonce = "press", secrets.token_hex(8)
     keys = {tenant: f"press-{nonce}"}
     async with Target([url], keys, model=None, max_connections=1) as target:

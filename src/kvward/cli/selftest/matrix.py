@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from kvward import __version__
-from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
+from kvward.terms import CacheTier, Channel, Outcome, ProbeScope, merge_outcomes
 
 FORMAT = "kvward selftest 1"
 
@@ -139,12 +139,12 @@ class Matrix:
 
 def strongest(seen: Sequence[Seen]) -> tuple[Seen, ...]:
     """Return one entry for each channel, the strongest of several audits of one engine."""
-    weight = {Outcome.VIOLATED: 2, Outcome.INCONCLUSIVE: 1, Outcome.NOT_OBSERVED: 0}
-    best: dict[Channel, Seen] = {}
-    for one in seen:
-        if one.channel not in best or weight[one.outcome] > weight[best[one.channel].outcome]:
-            best[one.channel] = one
-    return tuple(best[channel] for channel in Channel if channel in best)
+    strongest_of = []
+    for channel in Channel:
+        told = [one for one in seen if one.channel is channel]
+        outcome = merge_outcomes([one.outcome for one in told])
+        strongest_of += [one for one in told if one.outcome is outcome][:1]
+    return tuple(strongest_of)
 
 
 def _row_to_json(row: Row) -> dict[str, object]:

@@ -23,7 +23,7 @@ from kvward.terms import CacheTier, Channel, SharingLevel
 _KEYS = {"acorn": "selftest-acorn", "birch": "selftest-birch"}
 _CLIENTS = 16
 _CONTROL_OUTPUTS = 60
-_HOST_BLOCKS = "--host-blocks"
+_BLOCKS, _HOST_BLOCKS = "--blocks", "--host-blocks"
 _COUNTED = re.compile(
     r"^[a-z0-9-]+: (?P<strikes>[\d,]+) of (?P<chances>[\d,]+) opportunities", re.MULTILINE
 )
@@ -87,15 +87,19 @@ def meet(
 
 def _requests(url: str, start: tuple[str, ...], effort: Effort) -> list[tuple[str, AuditRequest]]:
     """Return the audits of an engine: its memory, and its offload tier if it has one."""
-    audits = [("memory", _request(url, effort, tier=CacheTier.DEVICE))]
+    audits = [("memory", _request(url, effort, tier=CacheTier.DEVICE, controls={}))]
     if _HOST_BLOCKS in start:
-        audits.append(("offload", _request(url, effort, tier=CacheTier.HOST)))
+        # With how many blocks the engine was started: fewer would leave some of them untouched.
+        blocks = start[start.index(_BLOCKS) + 1]
+        press = (sys.executable, "-m", "kvward", "lab", "press", url, _BLOCKS, blocks)
+        controls = {Control.FLUSH_DEVICE: Command(words=press, empties_in_place=True)}
+        audits.append(("offload", _request(url, effort, tier=CacheTier.HOST, controls=controls)))
     return audits
 
 
-def _request(url: str, effort: Effort, *, tier: CacheTier) -> AuditRequest:
-    press = (sys.executable, "-m", "kvward", "lab", "press", url)
-    controls = {Control.FLUSH_DEVICE: Command(words=press, empties_in_place=True)}
+def _request(
+    url: str, effort: Effort, *, tier: CacheTier, controls: dict[Control, Command]
+) -> AuditRequest:
     in_memory = tier is CacheTier.DEVICE
     return AuditRequest(
         url=url,
@@ -111,7 +115,7 @@ def _request(url: str, effort: Effort, *, tier: CacheTier) -> AuditRequest:
             content_outputs=effort.outputs, control_outputs=_CONTROL_OUTPUTS, pairs=effort.pairs
         ),
         cache_tier=tier,
-        controls=Controls({}) if in_memory else Controls(controls),
+        controls=Controls(controls),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from math import log
 
@@ -48,18 +47,9 @@ def _first_request(verdict: Verdict, report: AuditReport, trials: Sequence[Trial
         return min(finding.trial for finding in verdict.findings) + 1
     if verdict.channel is not Channel.TIMING:
         return None
+    threshold = log(report.plan.evidence_threshold)
     path = report.judgement.timing[verdict.scope].log_e_path
-    crossing = bisect_left(_running_maximum(path), log(report.plan.evidence_threshold))
-    if crossing == len(path):
-        return None
+    crossing = next((step for step, log_e in enumerate(path) if log_e >= threshold), None)
     # The path has one step for each pair whose two times can be compared.
     ends = sorted(t.number for t in trials if t.scope is verdict.scope and t.arm in _PROBES)[1::2]
-    return ends[crossing] + 1 if crossing < len(ends) else None
-
-
-def _running_maximum(path: Sequence[float]) -> list[float]:
-    highest, result = float("-inf"), []
-    for value in path:
-        highest = max(highest, value)
-        result.append(highest)
-    return result
+    return ends[crossing] + 1 if crossing is not None and crossing < len(ends) else None
