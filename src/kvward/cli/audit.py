@@ -18,6 +18,11 @@ from kvward.cli.gateway import LEVELS
 from kvward.cli.outputs import Outputs, report_options
 from kvward.cli.progress import run_with_progress
 from kvward.cli.targeting import (
+    AUTHORISED,
+    MAX_REQUESTS,
+    MAX_RPS,
+    OUT,
+    PLAN_ONLY,
     check_authorised,
     choose_controls,
     choose_preset,
@@ -106,8 +111,8 @@ EXIT_CODES = {
     show_default=True,
     help="Without, the time to the first token is the time to the whole answer.",
 )
-@click.option("--max-rps", type=float, help="Begin at most this many requests in a second.")
-@click.option("--max-requests", type=int, help="Send at most this many requests.")
+@MAX_RPS
+@MAX_REQUESTS
 @click.option(
     "--max-tokens-total", type=int, help="Spend at most this many tokens, prompts and answers."
 )
@@ -126,18 +131,10 @@ EXIT_CODES = {
     help="Length of the prompts whose times are compared; 512 by default, or more where a "
     "server caches long prompts only.",
 )
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for history and reports; a new one by default.",
-)
+@OUT
 @report_options
-@click.option("--plan-only", is_flag=True, help="Print the plan and send nothing of it.")
-@click.option(
-    "--authorised",
-    is_flag=True,
-    help="Say that the target's owner agrees; needed for any but a loopback address.",
-)
+@PLAN_ONLY
+@AUTHORISED
 def command(
     *,
     urls: tuple[str, ...],

@@ -28,6 +28,11 @@ from kvward.cli.credential import check_address, is_loopback
 from kvward.cli.outputs import Outputs, report_options
 from kvward.cli.progress import run_with_progress
 from kvward.cli.targeting import (
+    AUTHORISED,
+    MAX_REQUESTS,
+    MAX_RPS,
+    OUT,
+    PLAN_ONLY,
     check_authorised,
     choose_controls,
     choose_preset,
@@ -88,20 +93,12 @@ from kvward.terms import CacheTier, ExitCode, Outcome
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="As for `kvward audit`.",
 )
-@click.option("--max-rps", type=float, help="Begin at most this many requests in a second.")
-@click.option("--max-requests", type=int, help="Send at most this many requests.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for history and reports; a new one by default.",
-)
+@MAX_RPS
+@MAX_REQUESTS
+@OUT
 @report_options
-@click.option("--plan-only", is_flag=True, help="Print the plan and send nothing of it.")
-@click.option(
-    "--authorised",
-    is_flag=True,
-    help="Say that the target's owner agrees; needed for any but a loopback address.",
-)
+@PLAN_ONLY
+@AUTHORISED
 def command(
     *,
     finding: str,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
+
 from kvward.audit.target import (
     PRESETS,
     Control,
@@ -16,6 +18,22 @@ from kvward.audit.target import (
 from kvward.audit.target.controls import flush_command as flush_controls
 from kvward.cli.credential import is_in_environment, is_loopback, parse_key
 from kvward.errors import ConfigError
+
+MAX_RPS = click.option(
+    "--max-rps", type=float, help="Begin at most this many requests in a second."
+)
+MAX_REQUESTS = click.option("--max-requests", type=int, help="Send at most this many requests.")
+OUT = click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for history and reports; a new one by default.",
+)
+PLAN_ONLY = click.option("--plan-only", is_flag=True, help="Print the plan and send nothing of it.")
+AUTHORISED = click.option(
+    "--authorised",
+    is_flag=True,
+    help="Say that the target's owner agrees; needed for any but a loopback address.",
+)
 
 
 def choose_controls(command: str | None, file: Path | None, cache_tier: str | None) -> Controls:
