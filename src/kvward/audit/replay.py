@@ -21,10 +21,10 @@ from kvward.audit.pairs import Pair, iter_pairs
 from kvward.audit.placement import Placement
 from kvward.audit.plan import LOAD_CHANNELS, TURN_NAMES, Cell, Plan, Sizes, make_plan
 from kvward.audit.prompts import derive_random, write_probe_prompt
+from kvward.audit.report.model import FORMAT, cell_id
 from kvward.errors import ConfigError, ReportError
 from kvward.terms import Channel, Outcome, ProbeScope
 
-FORMAT = "kvward audit report 1"
 MAX_REPORT_BYTES = 256 << 20
 _MAX_PAIRS = 100_000
 _MAX_OUTPUTS = 10_000_000
@@ -112,7 +112,7 @@ def find_subject(recorded: Recorded, name: str) -> Subject:
     """
     known = []
     for verdict in recorded.verdicts:
-        cell = f"{verdict.channel.value}-{verdict.scope.value}"
+        cell = cell_id(verdict)
         if name == cell:
             return Subject(verdict=verdict, finding=None)
         for finding in verdict.findings:

@@ -183,7 +183,7 @@ def _check_settings(settings: Iterable[str]) -> None:
 
 def _audit(stack: Stack, settings: Mapping[str, Any], folder: Path) -> AuditReport:
     from kvward.audit.plan import TIER_SIZES, Sizes, Tier
-    from kvward.cli.auditing import AuditRequest, run_audit
+    from kvward.cli.auditing import REPORT_NAME, AuditRequest, run_audit
 
     _check_settings(settings)
     tier = Tier(settings.get("tier", Tier.SMOKE))
@@ -211,7 +211,7 @@ def _audit(stack: Stack, settings: Mapping[str, Any], folder: Path) -> AuditRepo
     if result is None:
         raise AssertionError("nobody ends it with its plan")
     report, _ = result
-    (folder / "report.json").write_bytes(report.to_json())
+    (folder / REPORT_NAME).write_bytes(report.to_json())
     return report
 
 

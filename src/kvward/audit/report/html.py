@@ -31,14 +31,19 @@ def _shown(value: object) -> object:
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-_ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.PackageLoader("kvward.audit.report", "templates"),
-    autoescape=True,
-    finalize=_shown,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
-)
+def make_environment(package: str) -> jinja2.Environment:
+    """Return what renders a package's templates: all values escaped and made plain."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(package, "templates"),
+        autoescape=True,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+
+
+_ENVIRONMENT = make_environment("kvward.audit.report")
 _ENVIRONMENT.globals |= {
     "bound_text": bound_text,
     "finding_text": finding_text,

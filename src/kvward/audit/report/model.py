@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,7 +23,19 @@ NOT_PLANNED = {
 }
 
 
-def cell_id(verdict: Verdict) -> str:
+class InCell(Protocol):
+    """Whatever belongs to a cell: a verdict, decided now or recorded."""
+
+    @property
+    def channel(self) -> Channel:
+        """Return the channel."""
+
+    @property
+    def scope(self) -> ProbeScope:
+        """Return the probe scope."""
+
+
+def cell_id(verdict: InCell) -> str:
     """Return what names a cell in every format, for example "metadata-S3"."""
     return f"{verdict.channel.value}-{verdict.scope.value}"
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import jinja2
-
 from kvward import __version__
+from kvward.audit.report.html import make_environment
 from kvward.cli.selftest.matrix import Matrix
 from kvward.cli.selftest.text import find_seen, mark, name_of
 from kvward.terms import Channel
 
-_ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.PackageLoader("kvward.cli.selftest", "templates"),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
-)
+_ENVIRONMENT = make_environment("kvward.cli.selftest")
 _ENVIRONMENT.globals |= {"find_seen": find_seen, "mark": mark, "name_of": name_of}
 
 
