@@ -1,6 +1,7 @@
 """The glass box shows what its cache holds: by an independent forward pass, in plain numpy."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -234,3 +235,20 @@ def test_codebook_gives_every_session_words_of_its_own() -> None:
     assert len(set(decoys)) == 50
     assert all(len(decoy) == CANARY_WORDS for decoy in decoys)
     assert 64 < CANARY_BITS < 70
+
+
+def test_reader_beside_a_writer_finds_whole_files(tmp_path: Path) -> None:
+    # Every lab that starts writes the model to one shared folder, and another may be reading it.
+    write_canary_model(tmp_path)
+    whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        writers = [threads.submit(write_canary_model, tmp_path) for _ in range(6)]
+        num_read = 0
+        while not all(writer.done() for writer in writers):
+            for name, content in whole.items():
+                assert (tmp_path / name).read_bytes() == content
+            num_read += 1
+    for writer in writers:
+        writer.result()
+    assert num_read > 3
+    assert {path.name for path in tmp_path.iterdir()} == set(whole)

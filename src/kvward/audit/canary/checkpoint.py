@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,8 @@ def write_canary_model(folder: Path, *, gain: float = DEFAULT_GAIN) -> None:
     """Write checkpoint and tokenizer to a folder: the same bytes for the same gain.
 
     Args:
-        folder: Made if it is not there. Files of these names in it are replaced.
+        folder: Made if it is not there. Files of these names in it are replaced, each at once:
+            who reads them meanwhile finds the old or the new one, whole.
         gain: Height of the logits. At 512, one foreign slot among 8,000 lifts its word by at
             least 0.3 nat in float32.
     Raises:
@@ -86,8 +88,11 @@ def write_canary_model(folder: Path, *, gain: float = DEFAULT_GAIN) -> None:
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
+        with tempfile.TemporaryDirectory(prefix=".canary-", dir=folder) as unfinished:
+            for name, content in files.items():
+                part = Path(unfinished) / name
+                part.write_bytes(content)
+                part.replace(folder / name)
     except OSError as exc:
         raise ConfigError(
             f"The canary model cannot be written to {folder}: {exc.strerror}.",
