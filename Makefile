@@ -60,7 +60,7 @@ bench: bench-lab bench-audit bench-seal bench-store
 bench-lab bench-audit bench-seal bench-store: bench-%: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench_$*.py
 
-soak: soak-audit soak-hostile soak-crash soak-churn
+soak: soak-outputs soak-audit soak-hostile soak-crash soak-churn
 
 soak-audit: $(VENV)/.dev
 	$(BIN)/python benchmarks/soak_audit.py
