@@ -36,12 +36,28 @@ class ForgedScope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A picture made of nothing but its pixels.
+
+    Attributes:
+        pixels: Row by row, 2 bytes each, big-endian; their number is width times height.
+    """
+
+    pixels: bytes
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One request to send.
 
     Attributes:
         extra_body, extra_headers: Sent as they are, over everything else.
         forged: A scope to forge; the target's preset knows by which fields and headers.
+        model: Asked for instead of the target's own; None for that one.
+        salt: The tenant's, where the auditor says whose a request is as a gateway would.
+        image: Stands before the prompt, on routes that take one.
         cancel_after_s: Go away after this many seconds; None to stay to the end. A call that has
             it is never repeated.
         route: Which route it goes to.
@@ -56,6 +72,9 @@ class Call:
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     extra_headers: Mapping[str, str] = field(default_factory=dict)
     forged: ForgedScope | None = None
+    model: str | None = None
+    salt: str | None = None
+    image: Image | None = None
     cancel_after_s: float | None = None
     route: Route = Route.COMPLETIONS
     replica: int = 0

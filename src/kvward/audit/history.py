@@ -36,6 +36,7 @@ class Arm(StrEnum):
     PRIME = "prime"
     PROBE_PRIMED = "probe-primed"
     PROBE_UNPRIMED = "probe-unprimed"
+    CROWD = "crowd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,8 @@ class Trial:
     """One request of the audit and what was seen of its answer.
 
     Attributes:
-        scope: The probe scope of a pair; None in the content phase.
-        pair: Number of the pair inside its scope; None in the content phase.
+        scope: The probe scope of a pair, or of the crowd; None in the content phase.
+        pair: Number of the pair inside its scope; None outside of pairs.
         coin: Which of the two prompts was primed, 1 or 2; None outside of pairs.
         first: Whether this probe was the first of its pair.
         prompt: Who made the prompt, for example "canary:a/c1:352:17"; repeats the words exactly.

@@ -66,7 +66,7 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
     }
     counts = {scope: read_counts(counted_probes(trials, scope)) for scope in plan.pair_scopes}
     asked = Asked(plan)
-    odd = odd_findings(plan, trials, asked) if plan.pair_scopes else {}
+    odd = odd_findings(trials, asked) if plan.pair_scopes else {}
     content = content_evidence(plan, trials, timing) if plan.has_content else {}
     verdicts = []
     for cell in plan.cells:

@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import permutations
 
-from kvward.audit.exchange import Call, ForgedScope, Reply
+from kvward.audit.exchange import Call, ForgedScope, Image, Reply
 from kvward.audit.history import Arm
+from kvward.audit.pictures import draw_image, vary_image
 from kvward.audit.plan import Plan
 from kvward.audit.prompts import Prompt, derive_random, write_probe_prompt
 from kvward.terms import ProbeScope
+
+_KINDS_PERIOD = 12
+"""Pairs of one scope whose numbers differ by a multiple of this are of one kind."""
+
+
+class Change(StrEnum):
+    """What the operator does to the target between priming and probing."""
+
+    RELOAD = "reload"
+    ERASE = "erase"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +36,9 @@ class Pair:
     Attributes:
         coin: 1 or 2: which prompt the writer primes.
         first: 1 or 2: which prompt the reader probes first.
+        models: Whom the writer and the reader ask for; None for the plan's model.
+        change: What has to be done between priming and probing.
+        images: For each prompt the writer's and the reader's, which stand before it.
     """
 
     scope: ProbeScope
@@ -34,17 +49,47 @@ class Pair:
     first: int
     prompts: tuple[Prompt, Prompt]
     forged_salt: str
+    models: tuple[str | None, str | None] = (None, None)
+    change: Change | None = None
+    images: tuple[tuple[Image, Image], tuple[Image, Image]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What of a pair of other models differs between its two sides.
+
+    Attributes:
+        tenants: Writer and reader, as places in the plan; None for one tenant, drawn.
+    """
+
+    models: tuple[str | None, str | None]
+    change: Change | None = None
+    tenants: tuple[int, int] | None = None
+
+
+def period_of(scope: ProbeScope) -> int:
+    """Return after how many numbers the kinds of a scope's pairs repeat."""
+    # Even and odd pairs forge a scope in different ways, and swap pictures in different ways.
+    return _KINDS_PERIOD if scope is ProbeScope.S4 else 2
 
 
 def iter_pairs(plan: Plan) -> Iterator[Pair]:
     """Yield all pairs, scopes interleaved in random order, so that controls are contemporaneous."""
     random = derive_random(plan.seed, "pairs")
     couples = list(permutations(plan.tenants, 2))
+    kinds = _model_kinds(plan)
     for number in range(plan.sizes.pairs):
         for index in random.permutation(len(plan.pair_scopes)):
             scope = plan.pair_scopes[int(index)]
             one, other = couples[int(random.integers(len(couples)))]
-            within = scope in {ProbeScope.S0, ProbeScope.S1, ProbeScope.S2}
+            within = scope not in {ProbeScope.S3, ProbeScope.S5}
+            kind = _Kind(models=(None, None))
+            if scope is ProbeScope.S4:
+                kind = kinds[number % len(kinds)]
+                if kind.tenants is not None:
+                    one, other = (plan.tenants[place] for place in kind.tenants)
+                    within = False
+            name = f"{plan.run_nonce}:{scope}:{number}"
             yield Pair(
                 scope=scope,
                 number=number,
@@ -53,37 +98,74 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
                 coin=int(random.integers(1, 3)),
                 first=int(random.integers(1, 3)),
                 prompts=(
-                    write_probe_prompt(
-                        plan.seed,
-                        num_words=plan.prompt_tokens,
-                        nonce=f"{plan.run_nonce}:{scope}:{number}:1",
-                    ),
-                    write_probe_prompt(
-                        plan.seed,
-                        num_words=plan.prompt_tokens,
-                        nonce=f"{plan.run_nonce}:{scope}:{number}:2",
-                    ),
+                    write_probe_prompt(plan.seed, num_words=plan.prompt_tokens, nonce=f"{name}:1"),
+                    write_probe_prompt(plan.seed, num_words=plan.prompt_tokens, nonce=f"{name}:2"),
                 ),
                 forged_salt=f"audit-{int(random.integers(2**48)):012x}",
+                models=kind.models,
+                change=Change.ERASE if scope is ProbeScope.S6 else kind.change,
+                images=None
+                if scope is not ProbeScope.S7
+                else (
+                    _images(plan, name, 1, same_pixels=bool(number % 2)),
+                    _images(plan, name, 2, same_pixels=bool(number % 2)),
+                ),
             )
 
 
+def _model_kinds(plan: Plan) -> list[_Kind]:
+    """Return in which ways pairs of other models are made, in turn.
+
+    Switched: one tenant asks two models. Across: two tenants whose salts differ by a model's name.
+    Reloaded: one name, other weights.
+    """
+    other = plan.other_model or None
+    kinds = []
+    if other is not None:
+        kinds += [_Kind(models=(None, other)), _Kind(models=(other, None))]
+    if other is not None and plan.salts:
+        kinds += [
+            _Kind(models=(other, None), tenants=(0, 1)),
+            _Kind(models=(None, other), tenants=(1, 0)),
+        ]
+    if plan.reloads:
+        kinds += [_Kind(models=(other, other), change=Change.RELOAD)] * max(1, len(kinds) // 2)
+    return kinds
+
+
+def _images(plan: Plan, name: str, which: int, *, same_pixels: bool) -> tuple[Image, Image]:
+    """Return the writer's picture and the reader's: of other pixels, or of another shape alone.
+
+    Each prompt has pictures of its own, since a reader may well meet its own picture again.
+    """
+    random = derive_random(plan.seed, "picture", f"{name}:{which}")
+    drawn = draw_image(random)
+    return drawn, vary_image(drawn, random, same_pixels=same_pixels)
+
+
 Send = Callable[[Pair, Arm, int, str, Call], Awaitable[Reply]]
+Between = Callable[[Pair], Awaitable[None]]
 
 
-async def run_pair(pair: Pair, send: Send) -> None:
+async def run_pair(pair: Pair, send: Send, *, between: Between) -> None:
     """Prime one prompt as the writer, then probe both as the reader.
 
     Args:
         send: Takes the pair, the arm, the prompt's number (1 or 2), the conversation and the
             call; sends it, records the trial and returns the reply.
+        between: Makes the pair's change.
     """
-    await probe_pair(pair, send, hint=await prime_pair(pair, send))
+    hint = await prime_pair(pair, send, between=between)
+    await probe_pair(pair, send, hint=hint)
 
 
-async def prime_pair(pair: Pair, send: Send) -> str | None:
-    """Prime one prompt as the writer; return what the target disclosed about its scope."""
-    conversation = _conversation(pair)
+async def prime_pair(pair: Pair, send: Send, *, between: Between) -> str | None:
+    """Prime one prompt as the writer, then make the pair's change.
+
+    Returns:
+        What the target disclosed about the writer's scope.
+    """
+    conversation = conversation_of(pair)
     primed = pair.prompts[pair.coin - 1]
     writing = Call(
         tenant=pair.writer,
@@ -91,8 +173,12 @@ async def prime_pair(pair: Pair, send: Send) -> str | None:
         max_tokens=1,
         conversation=conversation,
         forged=_forgery(pair, pair.forged_salt, conversation),
+        model=pair.models[0],
+        image=None if pair.images is None else pair.images[pair.coin - 1][0],
     )
     reply = await send(pair, Arm.PRIME, pair.coin, conversation, writing)
+    if pair.change is not None:
+        await between(pair)
     return reply.scope_hint
 
 
@@ -102,7 +188,7 @@ async def probe_pair(pair: Pair, send: Send, *, hint: str | None) -> None:
     Args:
         hint: What the target disclosed to the writer; every other forgery uses it.
     """
-    conversation = _conversation(pair)
+    conversation = conversation_of(pair)
     forged = _forgery(pair, pair.forged_salt, conversation)
     if pair.scope is ProbeScope.S2:
         conversation += "-other"
@@ -117,11 +203,14 @@ async def probe_pair(pair: Pair, send: Send, *, hint: str | None) -> None:
             max_tokens=1,
             conversation=conversation,
             forged=forged,
+            model=pair.models[1],
+            image=None if pair.images is None else pair.images[which - 1][1],
         )
         await send(pair, arm, which, conversation, probing)
 
 
-def _conversation(pair: Pair) -> str:
+def conversation_of(pair: Pair) -> str:
+    """Return the conversation that the writer of a pair is in."""
     return f"{pair.scope.lower()}-{pair.number}"
 
 

@@ -1,8 +1,9 @@
 """Which route and which address each request goes to: decided by the plan's seed alone.
 
 Both probes of a pair go to one address by one route, or their times could not be compared. The
-writer may have gone to another address. Only in the positive controls everything goes to one
-address, because replicas need not share anything.
+writer may have gone to another address, where the question is whose state is shared; where it is
+what state may be shared, and in the positive controls, everything goes to one address, because
+replicas need not share anything.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kvward.audit.plan import Plan
 from kvward.audit.prompts import Prompt, derive_random
 from kvward.terms import ProbeScope
 
-_SAME_ADDRESS = frozenset({ProbeScope.S0, ProbeScope.S1})
+_SAME_ADDRESS = frozenset(set(ProbeScope) - {ProbeScope.S2, ProbeScope.S3, ProbeScope.S5})
 
 
 class Placement:

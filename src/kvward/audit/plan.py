@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -22,10 +23,16 @@ WARM_UP_CALLS = 3
 """Sent to each address and route behind a flush, and not measured."""
 TURN_NAMES = ("c1", "c2", "c3", "c4")
 """Conversation names, the same for every tenant on purpose: a name is not a scope."""
+CROWD = "crowd"
+"""Conversation of the requests that differ in their pictures only."""
 
 
-FORMAT_VERSION = 2
-"""Of plans and histories. 1 had one route, one address and no preset; files of it name none."""
+FORMAT_VERSION = 3
+"""Of plans and histories. 1 had one route, one address and no preset, 2 no other model, salts or
+pictures; files of them name none."""
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_PAIR_SCOPES = (ProbeScope.S0, ProbeScope.S3, ProbeScope.S5)
+"""Of every plan of pairs; what else there is depends on what the operator said."""
 
 
 class Tier(StrEnum):
@@ -53,17 +60,20 @@ class Sizes:
         content_outputs: Outputs read for foreign content under load.
         control_outputs: Outputs of the content control (own canary read back).
         pairs: Coin-flipped pairs for each probe scope, read for metadata and timing.
+        crowd: Requests of one text with a picture of its own each, in which two pictures that
+            are taken for one show; only where pictures are planned.
     """
 
     content_outputs: int
     control_outputs: int
     pairs: int
+    crowd: int = 0
 
 
 TIER_SIZES = {
-    Tier.SMOKE: Sizes(content_outputs=600, control_outputs=60, pairs=40),
-    Tier.NIGHTLY: Sizes(content_outputs=10_240, control_outputs=300, pairs=400),
-    Tier.RELEASE: Sizes(content_outputs=30_720, control_outputs=600, pairs=1_200),
+    Tier.SMOKE: Sizes(content_outputs=600, control_outputs=60, pairs=40, crowd=800),
+    Tier.NIGHTLY: Sizes(content_outputs=10_240, control_outputs=300, pairs=400, crowd=2_000),
+    Tier.RELEASE: Sizes(content_outputs=30_720, control_outputs=600, pairs=1_200, crowd=4_000),
 }
 
 
@@ -99,6 +109,10 @@ class Plan:
         replicas: Addresses of one stack that requests go to by the seed; `url` is the first.
         preset, preset_reason: What the target is taken for, and why.
         streamed: Whether answers are streamed, so that the first token has a time of its own.
+        other_model: Another model, revision or adapter of the same server; empty for none.
+        reloads: Whether the operator can load other weights under one name between two requests.
+        salts: What the auditor sends as each tenant's scope, as a gateway would; empty where the
+            stack decides by the tenants' keys.
     """
 
     url: str
@@ -122,6 +136,9 @@ class Plan:
     preset: str = ""
     preset_reason: str = ""
     streamed: bool = True
+    other_model: str = ""
+    reloads: bool = False
+    salts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def num_statistical_cells(self) -> int:
@@ -145,24 +162,30 @@ class Plan:
         return any(cell.channel in LOAD_CHANNELS for cell in self.cells)
 
     @property
+    def num_crowd(self) -> int:
+        """Return how many requests with pictures of their own are planned."""
+        return self.sizes.crowd if ProbeScope.S7 in self.pair_scopes else 0
+
+    @property
     def num_requests(self) -> int:
         """Return the number of requests planned, one priming and two probes for each pair."""
         content = self.sizes.content_outputs + 2 * self.sizes.control_outputs
         pairs = 3 * self.sizes.pairs * len(self.pair_scopes)
         accesses = len(self.tenants) * max(1, len(self.replicas))
-        return accesses + (content if self.has_content else 0) + pairs
+        return accesses + (content if self.has_content else 0) + pairs + self.num_crowd
 
     @property
     def num_tokens(self) -> int:
         """Return about how many prompt tokens are sent."""
         content = (self.sizes.content_outputs + 2 * self.sizes.control_outputs) * 200
         pairs = 3 * self.sizes.pairs * len(self.pair_scopes) * self.prompt_tokens
-        return (content if self.has_content else 0) + pairs
+        crowd = self.num_crowd * 2 * BLOCK_TOKENS
+        return (content if self.has_content else 0) + pairs + crowd
 
     def estimated_seconds(self, *, seconds_per_request: float) -> float:
         """Return about how long it takes, content at `clients` in flight, pairs one by one."""
         content = self.sizes.content_outputs + 2 * self.sizes.control_outputs
-        pairs = 3 * self.sizes.pairs * len(self.pair_scopes)
+        pairs = 3 * self.sizes.pairs * len(self.pair_scopes) + self.num_crowd
         waves = content / max(1, self.clients) if self.has_content else 0
         return (waves + pairs) * seconds_per_request
 
@@ -177,13 +200,19 @@ class Plan:
 
 
 def planned_cells(
-    channels: Sequence[Channel], *, declared_level: SharingLevel | None
+    channels: Sequence[Channel],
+    *,
+    declared_level: SharingLevel | None,
+    pair_scopes: Collection[ProbeScope] = _PAIR_SCOPES,
 ) -> tuple[Cell, ...]:
     """Return the cells of an audit of the given channels.
 
     Content is never allowed to cross, at any level. Reuse between two conversations of one
     tenant (S2) is a question of the declared level: unknown, it is not planned; `TENANT`, it is
     allowed; narrower, it is a violation.
+
+    Args:
+        pair_scopes: What pairs are run for, S2 left out.
     """
     cells = []
     for channel in Channel:
@@ -194,9 +223,9 @@ def planned_cells(
         elif channel is Channel.DIFFERENTIAL:
             scopes = [ProbeScope.S0]  # what is wrong shows; whose it is does not
         else:
-            scopes = [ProbeScope.S0, ProbeScope.S3, ProbeScope.S5]
-            if declared_level in {SharingLevel.CONVERSATION, SharingLevel.REQUEST}:
-                scopes.insert(1, ProbeScope.S2)
+            narrow = declared_level in {SharingLevel.CONVERSATION, SharingLevel.REQUEST}
+            wanted = {*pair_scopes, *([ProbeScope.S2] if narrow else [])}
+            scopes = [scope for scope in ProbeScope if scope in wanted]
         for scope in scopes:
             control = channel not in LOAD_CHANNELS and scope is ProbeScope.S0
             cells.append(Cell(scope=scope, channel=channel, reuse_expected=control))
@@ -224,8 +253,18 @@ def make_plan(
     preset: str = "",
     preset_reason: str = "",
     streamed: bool = True,
+    other_model: str = "",
+    reloads: bool = False,
+    erases: bool = False,
+    salted: bool = False,
+    pictures: bool = False,
 ) -> Plan:
     """Fix a plan.
+
+    Args:
+        erases: Whether the operator can have a conversation erased.
+        salted: Whether the auditor sends a salt of its own for each tenant.
+        pictures: Whether the target's model takes pictures.
 
     Raises:
         ConfigError: fewer than two tenants, tenants of one name, no channel, or a number out
@@ -251,6 +290,8 @@ def make_plan(
         raise ConfigError("The number of clients lies between 1 and 256.")
     if not 4 * BLOCK_TOKENS <= prompt_tokens <= 100_000:
         raise ConfigError(f"Prompts have between {4 * BLOCK_TOKENS} and 100000 tokens.")
+    if other_model and other_model == model:
+        raise ConfigError("The other model is the same.", hint="Name another with --other-model.")
     if not 0 <= seed < 2**63:
         raise ConfigError("A seed lies between 0 and 2^63 - 1.")
     return Plan(
@@ -267,11 +308,35 @@ def make_plan(
         sizes=TIER_SIZES[tier] if sizes is None else sizes,
         run_nonce=run_nonce,
         cache_tier=cache_tier,
-        cells=planned_cells(channels, declared_level=declared_level),
+        cells=planned_cells(
+            channels,
+            declared_level=declared_level,
+            pair_scopes={
+                ProbeScope.S0,
+                ProbeScope.S3,
+                *([ProbeScope.S4] if other_model or reloads else []),
+                *([] if salted else [ProbeScope.S5]),
+                *([ProbeScope.S6] if erases else []),
+                *([ProbeScope.S7] if pictures else []),
+            },
+        ),
         format_version=FORMAT_VERSION,
         routes=tuple(routes),
         replicas=tuple(replicas),
         preset=preset,
         preset_reason=preset_reason,
         streamed=streamed,
+        other_model=other_model,
+        reloads=reloads,
+        salts=make_salts(tenants, run_nonce, other_model) if salted else {},
     )
+
+
+def make_salts(tenants: Sequence[str], run_nonce: str, other_model: str) -> dict[str, str]:
+    """Return a salt for each tenant: each one is the one before it and the other model's name.
+
+    Whoever joins salt and model without a border between them takes the first tenant's request
+    for that model for the second tenant's request for none.
+    """
+    name = other_model if _PLAIN_NAME.fullmatch(other_model) else "t"
+    return {tenant: f"kv{run_nonce}{name * number}" for number, tenant in enumerate(tenants)}

@@ -17,9 +17,9 @@ import msgspec
 
 from kvward.audit.exchange import Call
 from kvward.audit.history import Arm
-from kvward.audit.pairs import Pair, iter_pairs
+from kvward.audit.pairs import Pair, iter_pairs, period_of
 from kvward.audit.placement import Placement
-from kvward.audit.plan import LOAD_CHANNELS, TURN_NAMES, Cell, Plan, Sizes, make_plan
+from kvward.audit.plan import CROWD, LOAD_CHANNELS, TURN_NAMES, Cell, Plan, Sizes, make_plan
 from kvward.audit.prompts import derive_random, write_probe_prompt
 from kvward.audit.report.model import FORMAT, cell_id
 from kvward.errors import ConfigError, ReportError
@@ -29,7 +29,7 @@ MAX_REPORT_BYTES = 256 << 20
 _MAX_PAIRS = 100_000
 _MAX_OUTPUTS = 10_000_000
 _MAX_LOOKED_AT = 20_000
-_PAIR_NAME = re.compile(r"(s[0-6])-([0-9]{1,6})(?:-other)?")
+_PAIR_NAME = re.compile(r"(s[0-7])-([0-9]{1,6})(?:-other)?")
 
 
 class RecordedFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ def plan_replay(
         raise ConfigError("The report's plan is larger than any that an audit makes.")
     channel, scope = subject.verdict.channel, subject.verdict.scope
     number = _pair_number(subject)
-    loaded = channel in LOAD_CHANNELS or (subject.finding is not None and number is None)
+    loaded = channel in LOAD_CHANNELS or _is_of_load(subject)
     cells = tuple(cell for cell in old.cells if _is_needed(cell, channel, scope, loaded=loaded))
     if all((cell.channel, cell.scope) != (channel, scope) for cell in cells):
         raise ConfigError(f"{channel}-{scope} is no cell of the report's plan.")
@@ -180,6 +180,9 @@ def plan_replay(
         preset=preset,
         preset_reason=preset_reason,
         streamed=old.streamed,
+        other_model=old.other_model,
+        reloads=old.reloads,
+        salted=bool(old.salts),
     )
     plan = replace(plan, cells=cells)
     if number is None:
@@ -207,12 +210,18 @@ def _pair_number(subject: Subject) -> int | None:
     match = _PAIR_NAME.fullmatch(conversation)
     if match is not None and match[1].upper() == subject.verdict.scope.value:
         return int(match[2])
-    if conversation in TURN_NAMES:
+    if conversation in {*TURN_NAMES, CROWD}:
         return None
     raise ConfigError(
         "The finding's reader is no conversation of an audit, so its requests cannot be told.",
         hint="Take the report as the audit wrote it.",
     )
+
+
+def _is_of_load(subject: Subject) -> bool:
+    """Tell whether a finding of counts was seen in an answer under load."""
+    finding = subject.finding
+    return finding is not None and finding.reader.rpartition("/")[2] in TURN_NAMES
 
 
 def _recorded_pair(plan: Plan, scope: ProbeScope, number: int) -> Pair:
@@ -227,7 +236,14 @@ def _recorded_pair(plan: Plan, scope: ProbeScope, number: int) -> Pair:
 def _iter_repeated(plan: Plan, pair: Pair, repeats: int) -> Iterator[Pair]:
     """Yield the pair again and again, each time after or before a positive control."""
     random = derive_random(plan.seed, "replay", plan.run_nonce)
-    control = replace(pair, scope=ProbeScope.S0, writer=pair.reader)
+    control = replace(
+        pair,
+        scope=ProbeScope.S0,
+        writer=pair.reader,
+        models=(pair.models[1], pair.models[1]),
+        change=None,
+        images=None,
+    )
     kinds = [pair] if pair.scope is ProbeScope.S0 else [control, pair]
     numbers = [_iter_numbers(plan, pair, kind) for kind in kinds]
     for _ in range(repeats):
@@ -253,8 +269,8 @@ def _iter_numbers(plan: Plan, pair: Pair, kind: Pair) -> Iterator[int]:
     placement = Placement(plan)
     arms = (Arm.PROBE_PRIMED,) if kind.scope is ProbeScope.S0 else (Arm.PRIME, Arm.PROBE_PRIMED)
     wanted = [_place(placement, pair, arm) for arm in arms]
-    # Even and odd pairs forge a scope in different ways.
-    for number in count(pair.number % 2, 2):
+    period = period_of(pair.scope)
+    for number in count(pair.number % period, period):
         if [_place(placement, replace(kind, number=number), arm) for arm in arms] == wanted:
             yield number
         elif number > _MAX_LOOKED_AT:

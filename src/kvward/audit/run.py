@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.words import CODE_WORDS
 from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
-from kvward.audit.pairs import Pair, iter_pairs, prime_pair, probe_pair, run_pair
+from kvward.audit.pairs import Between, Pair, iter_pairs, prime_pair, probe_pair, run_pair
+from kvward.audit.pictures import draw_image
 from kvward.audit.placement import Placement
-from kvward.audit.plan import WARM_UP_CALLS, Plan
-from kvward.audit.prompts import Prompt, write_canary_prompt, write_probe_prompt
+from kvward.audit.plan import BLOCK_TOKENS, CROWD, LOAD_CHANNELS, WARM_UP_CALLS, Plan
+from kvward.audit.prompts import (
+    Prompt,
+    derive_random,
+    write_canary_prompt,
+    write_probe_prompt,
+)
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.target import Target
 from kvward.errors import ConfigError
-from kvward.terms import CacheTier
+from kvward.terms import CacheTier, Channel, ProbeScope
 
 _CONTROL_WORDS = 12 * 16
 _CONTROL_CLIENTS = 4
@@ -41,6 +47,7 @@ class AuditRun:
         history: Already holds the plan; every trial is written to it as it ends, so that an
             interrupted run leaves what it saw.
         on_progress: Called after every request; must not block.
+        change: Makes what a pair needs to have changed between its priming and its probes.
         flush: Empties the device tier, and returns when the target answers again. Only for plans
             of another tier.
         pairs: Run instead of the plan's own, as many for each of its scopes.
@@ -53,11 +60,13 @@ class AuditRun:
         history: HistoryFile,
         *,
         on_progress: Callable[[Progress], None],
+        change: Between,
         flush: Callable[[], Awaitable[None]] | None = None,
         pairs: Sequence[Pair] | None = None,
     ) -> None:
         self._plan = plan
         self._given_pairs = pairs
+        self._change = change
         self._flush = flush
         self._target = target
         self._history = history
@@ -77,12 +86,20 @@ class AuditRun:
             self._phase = "content under load"
             await Load(self._plan, iter_steps(self._plan, self._sessions), self._send_load).run()
         if self._plan.cache_tier is CacheTier.DEVICE:
-            self._phase = "metadata and timing"
+            self._phase = self._pair_phase
             for pair in self._pairs():
-                await run_pair(pair, self._send_pair)
+                await run_pair(pair, self._send_pair, between=self._change)
+            if self._given_pairs is None and self._plan.num_crowd:
+                self._phase = "pictures"
+                await self._run_crowd()
         else:
             await self._run_behind_flush()
         return self.trials
+
+    @property
+    def _pair_phase(self) -> str:
+        wanted = {cell.channel for cell in self._plan.cells} - LOAD_CHANNELS
+        return " and ".join(channel for channel in Channel if channel in wanted)
 
     def _pairs(self) -> Iterable[Pair]:
         return iter_pairs(self._plan) if self._given_pairs is None else self._given_pairs
@@ -95,9 +112,13 @@ class AuditRun:
                 "cannot be told from it.",
                 hint="Give --flush-device with a command that restarts or flushes the engine.",
             )
+        # What is changed may reach further than one pair, so whatever has to stay comes after it.
         pairs = list(self._pairs())
         self._phase = "priming"
-        hints = [await prime_pair(pair, self._send_pair) for pair in pairs]
+        hints = {}
+        for pair in sorted(pairs, key=lambda pair: pair.change is None):
+            hint = await prime_pair(pair, self._send_pair, between=self._change)
+            hints[pair.scope, pair.number] = hint
         await self._flush()
         for number in range(WARM_UP_CALLS):
             # An engine's first answers are slow whatever it finds; they are not measured.
@@ -113,10 +134,47 @@ class AuditRun:
                 conversation=f"warm-up-{number}",
             )
             for call in self._placement.everywhere(warming):
-                await self._target.send(call)
-        self._phase = "metadata and timing"
-        for pair, hint in zip(pairs, hints, strict=True):
-            await probe_pair(pair, self._send_pair, hint=hint)
+                await self._target.send(self._sign(call))
+        self._phase = self._pair_phase
+        for pair in pairs:
+            await probe_pair(pair, self._send_pair, hint=hints[pair.scope, pair.number])
+
+    async def _run_crowd(self) -> None:
+        """Send one text with a fresh picture before it, many times, as one tenant.
+
+        No picture was sent before, so nothing may be reused; what is short in the name of one
+        shows where two of them meet.
+        """
+        plan = self._plan
+        prompt = write_probe_prompt(
+            plan.seed, num_words=2 * BLOCK_TOKENS, nonce=f"{plan.run_nonce}:{CROWD}"
+        )
+        numbers = iter(range(plan.num_crowd))
+
+        async def client() -> None:
+            for number in numbers:
+                random = derive_random(plan.seed, CROWD, plan.run_nonce, number)
+                call = Call(
+                    tenant=plan.tenants[0],
+                    prompt=prompt.text,
+                    max_tokens=1,
+                    conversation=CROWD,
+                    image=draw_image(random),
+                )
+                placed = self._placement.of_prompt(call, prompt)
+                reply = await self._target.send(self._sign(placed))
+                self._record(
+                    Arm.CROWD, call.tenant, CROWD, prompt, reply, pair=None, scope=ProbeScope.S7
+                )
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(plan.clients):
+                group.create_task(client())
+
+    def _sign(self, call: Call) -> Call:
+        """Return a call with its tenant's salt, where the auditor gives one."""
+        salt = self._plan.salts.get(call.tenant)
+        return call if salt is None else replace(call, salt=salt)
 
     async def _run_controls(self) -> None:
         """Send own canaries twice, so that the second answer reads them from the cache."""
@@ -146,15 +204,18 @@ class AuditRun:
                 group.create_task(client())
 
     async def _send_load(self, arm: Arm, session: Session, prompt: Prompt, call: Call) -> Reply:
-        reply = await self._target.send(self._placement.of_prompt(call, prompt))
-        self._record(arm, session.tenant, session.conversation, prompt, reply, pair=None)
+        reply = await self._target.send(self._sign(self._placement.of_prompt(call, prompt)))
+        self._record(
+            arm, session.tenant, session.conversation, prompt, reply, pair=None, scope=None
+        )
         return reply
 
     async def _send_pair(
         self, pair: Pair, arm: Arm, which: int, conversation: str, call: Call
     ) -> Reply:
-        reply = await self._target.send(self._placement.of_pair(call, pair, arm))
-        self._record(arm, call.tenant, conversation, pair.prompts[which - 1], reply, pair=pair)
+        reply = await self._target.send(self._sign(self._placement.of_pair(call, pair, arm)))
+        prompt = pair.prompts[which - 1]
+        self._record(arm, call.tenant, conversation, prompt, reply, pair=pair, scope=pair.scope)
         return reply
 
     def _record(
@@ -166,6 +227,7 @@ class AuditRun:
         reply: Reply,
         *,
         pair: Pair | None,
+        scope: ProbeScope | None,
     ) -> None:
         first = None
         if pair is not None and arm is not Arm.PRIME:
@@ -175,13 +237,13 @@ class AuditRun:
             arm=arm,
             tenant=tenant,
             conversation=conversation,
-            scope=None if pair is None else pair.scope,
+            scope=scope,
             pair=None if pair is None else pair.number,
             coin=None if pair is None else pair.coin,
             first=first,
             prompt=prompt.recipe,
             prompt_words=len(prompt.words),
-            own_words=() if pair is not None else tuple(sorted(prompt.own_words)),
+            own_words=() if scope is not None else tuple(sorted(prompt.own_words)),
             ending=reply.ending,
             status=reply.status,
             start_ns=reply.start_ns,

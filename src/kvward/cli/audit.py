@@ -123,6 +123,24 @@ EXIT_CODES = {
     help="US dollars for a million tokens; without the second number both cost the same.",
 )
 @click.option("--model", help="Model to ask for; the first one listed by default.")
+@click.option(
+    "--other-model",
+    default="",
+    metavar="NAME",
+    help="Another model or adapter of the same server: what one of them computed may not be "
+    "reused for the other.",
+)
+@click.option(
+    "--salt-tenants",
+    is_flag=True,
+    help="Send a cache salt for each tenant, as a gateway would: for an engine that tells tenants "
+    "by nothing else.",
+)
+@click.option(
+    "--pictures",
+    is_flag=True,
+    help="The model takes pictures: state of one may not be reused for another.",
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Repeats an audit; random by default.")
 @click.option("--clients", type=click.IntRange(1, 256), default=16, show_default=True)
 @click.option(
@@ -155,6 +173,9 @@ def command(
     max_cost: float | None,
     price: str | None,
     model: str | None,
+    other_model: str,
+    salt_tenants: bool,
+    pictures: bool,
     seed: int | None,
     clients: int,
     prompt_tokens: int | None,
@@ -200,6 +221,9 @@ def command(
         declared_level=None if level is None else SharingLevel(level),
         clients=clients,
         prompt_tokens=prompt_tokens,
+        other_model=other_model,
+        salted=salt_tenants,
+        pictures=pictures,
         title=f"Audit of {' and '.join(urls)}",
     )
     result = audit_with_progress(request, folder=folder, plan_only=plan_only)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvward.audit.history import HistoryFile, Trial
 from kvward.audit.judge import judge
-from kvward.audit.pairs import Pair
+from kvward.audit.pairs import Between, Change, Pair, conversation_of
 from kvward.audit.plan import LOAD_CHANNELS, Plan, Route, Sizes, Tier, make_plan
 from kvward.audit.report.model import AuditReport, make_report
 from kvward.audit.run import AuditRun, Progress
@@ -27,7 +27,7 @@ from kvward.audit.target import (
     watch_absence,
 )
 from kvward.errors import AuditError, ConfigError
-from kvward.terms import CacheTier, Channel, SharingLevel
+from kvward.terms import CacheTier, Channel, ProbeScope, SharingLevel
 
 HISTORY_NAME = "history.jsonl"
 REPORT_NAME = "report.json"
@@ -53,6 +53,10 @@ class AuditRequest:
         preset: What the target is; None asks it.
         routes: None for the first route that the preset has.
         controls: What only the operator can do; a flush is needed for every tier but the device.
+        other_model: Another model or adapter of the target; empty for none.
+        salted: Whether to send a salt for each tenant, as a gateway would, instead of leaving it
+            to the stack to tell tenants by their keys.
+        pictures: Whether the target's model takes pictures.
     """
 
     url: str
@@ -74,6 +78,9 @@ class AuditRequest:
     controls: Controls = field(default_factory=lambda: Controls({}))
     title: str = "Audit"
     note: str = ""
+    other_model: str = ""
+    salted: bool = False
+    pictures: bool = False
 
     def __repr__(self) -> str:
         """Leave out the keys."""
@@ -122,6 +129,7 @@ async def run_audit(
     )
     async with target:
         routes = choose_routes(request, target)
+        check_means(request, target, routes)
         plan = make_plan(
             url=target.url,
             model=target.model,
@@ -140,6 +148,11 @@ async def run_audit(
             preset=target.preset.name,
             preset_reason=target.choice.reason,
             streamed=target.streams,
+            other_model=request.other_model,
+            reloads=Control.SWAP_ADAPTER in request.controls,
+            erases=Control.ERASE in request.controls,
+            salted=request.salted,
+            pictures=request.pictures,
         )
         recording = await record_audit(
             plan,
@@ -185,13 +198,20 @@ async def record_audit(
     """
     watch.on_spend(check_budget(plan, target.preset, limits))
     flush = _flush(controls, target)
+    change = _change(plan, controls, target)
     if not watch.on_plan(plan):
         return None
     started, began = int(time.time()), time.perf_counter()
     with HistoryFile(folder / HISTORY_NAME) as history:
         history.write_plan(plan)
         run = AuditRun(
-            plan, target, history, on_progress=watch.on_progress, flush=flush, pairs=pairs
+            plan,
+            target,
+            history,
+            on_progress=watch.on_progress,
+            change=change,
+            flush=flush,
+            pairs=pairs,
         )
         trials = await run.run()
         digest = history.digest
@@ -233,6 +253,25 @@ def choose_routes(request: AuditRequest, target: Target) -> list[Route]:
     for route in routes:
         target.route(route)
     return routes
+
+
+def check_means(request: AuditRequest, target: Target, routes: Sequence[Route]) -> None:
+    """Check that a target has what an audit was asked to look at.
+
+    Raises:
+        ConfigError: It does not list the other model, or nothing is known of how it is sent a
+            salt or a picture.
+    """
+    if request.other_model:
+        target.check_other_model(request.other_model)
+    for route in routes:
+        if request.salted:
+            target.preset.salt_fields(route, "")
+        if request.pictures and target.route(route).add_image is None:
+            raise ConfigError(
+                f"How a picture is sent to {route} of {target.preset.title} is not known.",
+                hint="Leave --pictures out.",
+            )
 
 
 def choose_channels(
@@ -277,6 +316,38 @@ def _note(request: AuditRequest) -> str:
         return request.note
     vouched = "That the device was emptied in place is the operator's word; nothing showed it."
     return f"{request.note} {vouched}".strip()
+
+
+def _change(plan: Plan, controls: Controls, target: Target) -> Between:
+    """Return what makes the change that a pair needs, by the operator's controls.
+
+    Raises:
+        ConfigError: The plan needs a control that there is not.
+    """
+    needed = {
+        Control.ERASE: ProbeScope.S6 in plan.pair_scopes,
+        Control.SWAP_ADAPTER: plan.reloads and ProbeScope.S4 in plan.pair_scopes,
+    }
+    for control, is_needed in needed.items():
+        if is_needed and control not in controls:
+            raise ConfigError(
+                f"The plan needs a control that says how to {control}.",
+                hint=f"Give --controls with a section [{control}].",
+            )
+
+    async def change(pair: Pair) -> None:
+        if pair.change is Change.ERASE:
+            await controls.run(
+                Control.ERASE,
+                target,
+                tenant=pair.writer,
+                conversation=conversation_of(pair),
+            )
+        elif pair.change is Change.RELOAD:
+            adapter = plan.other_model or plan.model
+            await controls.run(Control.SWAP_ADAPTER, target, adapter=adapter)
+
+    return change
 
 
 def _flush(controls: Controls, target: Target) -> Callable[[], Awaitable[None]] | None:

@@ -8,16 +8,14 @@ from kvward.audit.detectors.identity import Answered, find_shared_ids, find_wron
 from kvward.audit.evidence.asked import Asked
 from kvward.audit.evidence.excess import excess_findings
 from kvward.audit.exchange import Ending
-from kvward.audit.history import Trial
-from kvward.audit.plan import Plan
+from kvward.audit.history import Arm, Trial
+from kvward.audit.plan import Route
 from kvward.audit.sessions import relation
 from kvward.audit.verdict import Finding
 from kvward.terms import ProbeScope
 
 
-def odd_findings(
-    plan: Plan, trials: Sequence[Trial], asked: Asked
-) -> dict[ProbeScope, tuple[Finding, ...]]:
+def odd_findings(trials: Sequence[Trial], asked: Asked) -> dict[ProbeScope, tuple[Finding, ...]]:
     """Return findings by who was shown whose: S0 where it is the caller's own, or nobody's."""
     found: dict[ProbeScope, list[Finding]] = {
         scope: list(findings) for scope, findings in excess_findings(trials, asked).items()
@@ -33,14 +31,13 @@ def odd_findings(
         for trial in trials
         if trial.ending is not Ending.FAILED
     }
-    # What a route puts around a prompt is counted with it, so sizes are usual for one route only.
-    wrong_sizes = [
-        confusion
-        for route in plan.routes
-        for confusion in find_wrong_sizes(
-            answer for number, answer in answers.items() if by_number[number].route is route
-        )
-    ]
+    # What a route puts around a prompt is counted with it, and so is a picture: sizes are usual
+    # for one route, and with or without a picture.
+    groups: dict[tuple[Route, bool], list[Answered]] = {}
+    for number, answer in answers.items():
+        trial = by_number[number]
+        groups.setdefault((trial.route, trial.scope is ProbeScope.S7), []).append(answer)
+    wrong_sizes = [confusion for group in groups.values() for confusion in find_wrong_sizes(group)]
     for confusion in (*find_shared_ids(answers.values()), *wrong_sizes):
         trial = by_number[confusion.trial]
         other = None if confusion.other is None else by_number[confusion.other]
@@ -56,4 +53,20 @@ def odd_findings(
                 replica=trial.replica,
             )
         )
+    found.setdefault(ProbeScope.S7, []).extend(_confused_pictures(trials))
     return {scope: tuple(findings) for scope, findings in found.items()}
+
+
+def _confused_pictures(trials: Sequence[Trial]) -> list[Finding]:
+    """Return a finding for each picture that was taken for another one of the crowd."""
+    return [
+        Finding(
+            trial=trial.number,
+            reader=trial.who,
+            cached_tokens=trial.cached_tokens,
+            note="its picture was never sent before, and state of another one was reused",
+            replica=trial.replica,
+        )
+        for trial in trials
+        if trial.arm is Arm.CROWD and trial.ending is Ending.DONE and (trial.cached_tokens or 0) > 0
+    ]

@@ -71,7 +71,7 @@ def counted_probes(trials: Sequence[Trial], scope: ProbeScope) -> list[CountedPr
 def pair_trials(plan: Plan, trials: Sequence[Trial], scope: ProbeScope) -> Trials:
     """Return how many requests of a scope's pairs were planned, run, and failed."""
     arms = (Arm.PRIME, *_PROBE_ARMS)
-    of_scope = [trial for trial in trials if trial.scope is scope]
+    of_scope = [trial for trial in trials if trial.scope is scope and trial.pair is not None]
     failed = [trial for trial in of_scope if trial.ending is Ending.FAILED]
     per_arm = [sum(trial.arm is arm for trial in of_scope) for arm in arms]
     failed_per_arm = [sum(trial.arm is arm for trial in failed) for arm in arms]

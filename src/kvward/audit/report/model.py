@@ -16,12 +16,6 @@ from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
 
 FORMAT = "kvward audit report 1"
 
-NOT_PLANNED = {
-    ProbeScope.S1: "same conversation, next turn",
-    ProbeScope.S4: "other model, revision or adapter",
-    ProbeScope.S6: "after erase, expiry or restart",
-}
-
 
 class InCell(Protocol):
     """Whatever belongs to a cell: a verdict, decided now or recorded."""
@@ -88,7 +82,12 @@ class AuditReport:
     def unplanned(self) -> list[str]:
         """Return what was not looked at."""
         planned = {(cell.scope, cell.channel) for cell in self.plan.cells}
-        rows = [f"{scope} ({meaning})" for scope, meaning in NOT_PLANNED.items()]
+        scopes = {cell.scope for cell in self.plan.cells}
+        rows = [
+            f"{scope} ({scope.meaning})"
+            for scope in ProbeScope
+            if scope not in scopes and scope is not ProbeScope.S2
+        ]
         if (ProbeScope.S2, Channel.METADATA) not in planned:
             rows.append("reuse between two conversations of one tenant: no level was declared")
         rows += [

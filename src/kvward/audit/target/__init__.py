@@ -8,7 +8,7 @@ budget; `controls` runs what only the operator can do; `absence` sees whether th
 
 from kvward.audit.target.absence import watch_absence
 from kvward.audit.target.client import Target
-from kvward.audit.target.controls import Command, Control, Controls, load_controls
+from kvward.audit.target.controls import Command, Control, ControlRequest, Controls, load_controls
 from kvward.audit.target.limits import NO_LIMITS, Limits, Price, Spend, check_budget, planned_spend
 from kvward.audit.target.preset import PRESETS, Preset
 from kvward.audit.target.reader import ReplyReader
@@ -20,6 +20,7 @@ __all__ = [
     "PRESETS",
     "Command",
     "Control",
+    "ControlRequest",
     "Controls",
     "Limits",
     "Preset",

@@ -107,6 +107,7 @@ class Target:
         self._pace = Pace(limits.max_rps, len(self.urls))
         self._budget: Budget | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._listed: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         """Leave out the keys."""
@@ -178,6 +179,18 @@ class Target:
         if self._model is None:
             raise TargetRefusedError(
                 "Nothing lists the target's models.", hint="Name the model with --model."
+            )
+
+    def check_other_model(self, name: str) -> None:
+        """Check that a model can be asked for besides the target's own.
+
+        Raises:
+            ConfigError: The target lists models, and this is none of them.
+        """
+        if self._listed is not None and name not in self._listed and self.preset.name != "http":
+            listed = ", ".join(self._listed[:_SHOWN_MODELS]) or "none"
+            raise ConfigError(
+                f"The target does not list a model {name}.", hint=f"It lists: {listed}"
             )
 
     async def answers(self) -> bool:
@@ -254,7 +267,7 @@ class Target:
         request = write_request(
             self.preset,
             call,
-            model=self.model,
+            model=call.model or self.model,
             stream=self._stream,
             key=self._keys[call.tenant],
         )
@@ -328,6 +341,7 @@ class Target:
         self._check_status(page.status, tenant, path, found={200})
         # A model named by a key would put it into the plan.
         names = [name for name in _model_names(page) if not self._scrub.finds_in(name)]
+        self._listed = tuple(names)
         if self._model is None:
             self._model = names[0] if names else None
         elif self._model not in names and self.preset.name != "http":

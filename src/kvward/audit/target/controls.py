@@ -31,9 +31,10 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from secrets import randbits
 from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -51,6 +52,7 @@ _DEFAULT_TIMEOUT_S = 600.0
 _MAX_OUTPUT_BYTES = 4 << 20
 _SAFE_VALUE = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _ENVIRONMENT = "env:"
+_NUMBER_BITS = 31
 
 
 class Control(StrEnum):
@@ -67,10 +69,10 @@ PLACEHOLDERS: Mapping[Control, frozenset[str]] = {
     Control.FLUSH_DEVICE: frozenset(),
     Control.RESTART: frozenset(),
     Control.ERASE: frozenset({"tenant", "conversation"}),
-    Control.SWAP_ADAPTER: frozenset({"adapter"}),
+    Control.SWAP_ADAPTER: frozenset({"adapter", "number"}),
     Control.LIST_STORE: frozenset({"tenant", "conversation"}),
 }
-"""What may be filled into each control."""
+"""What may be filled into each control. `number` is another one for each run."""
 
 
 class Awaited(Protocol):
@@ -115,7 +117,8 @@ class ControlRequest:
     """A control that is an HTTP request.
 
     Attributes:
-        headers: Values of environment variables filled in. [secret]
+        headers: May have placeholders.
+        secret_headers: As they are. [secret]
         empties_in_place: As of a command.
     """
 
@@ -123,6 +126,7 @@ class ControlRequest:
     method: str
     headers: Mapping[str, str]
     body: Mapping[str, Any] | None
+    secret_headers: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = _DEFAULT_TIMEOUT_S
     back_within_s: float = BACK_WITHIN_S
     empties_in_place: bool = False
@@ -192,14 +196,17 @@ class Controls:
                     f"The {name} of the control {control} has characters that are not filled in.",
                     hint="Letters, digits, dot, hyphen and underscore are.",
                 )
+        filled: dict[str, str | int] = {**values, "number": randbits(_NUMBER_BITS)}
         if isinstance(action, Command):
-            said = await self._run_command(control, action, values)
+            said = await self._run_command(control, action, filled)
         else:
-            said = await self._ask(control, action, values)
+            said = await self._ask(control, action, filled)
         await _wait_until_back(control, target, action.back_within_s)
         return said
 
-    async def _run_command(self, control: Control, action: Command, values: dict[str, str]) -> str:
+    async def _run_command(
+        self, control: Control, action: Command, values: Mapping[str, str | int]
+    ) -> str:
         words = [str(fill(word, values)) for word in action.words]
         # A file and not a pipe: an engine that the command leaves running holds its output open.
         with tempfile.TemporaryFile() as output:
@@ -237,7 +244,9 @@ class Controls:
             )
         return said
 
-    async def _ask(self, control: Control, action: ControlRequest, values: dict[str, str]) -> str:
+    async def _ask(
+        self, control: Control, action: ControlRequest, values: Mapping[str, str | int]
+    ) -> str:
         timeout = aiohttp.ClientTimeout(total=action.timeout_s)
         url = str(fill(action.url, values))
         body = None if action.body is None else fill(action.body, values)
@@ -247,7 +256,10 @@ class Controls:
                 session.request(
                     action.method,
                     url,
-                    headers=action.headers,
+                    headers={
+                        name: str(fill(value, values)) for name, value in action.headers.items()
+                    }
+                    | dict(action.secret_headers),
                     json=body,
                     allow_redirects=False,
                 ) as response,
@@ -325,7 +337,8 @@ def _to_action(
         raise ConfigError(f"The control {control} is a command or a url, one of them.")
     if document.empties_in_place and control is not Control.FLUSH_DEVICE:
         raise ConfigError(f"empties_in_place says nothing about the control {control}.")
-    asked = placeholders([document.command or "", document.url or "", document.body or {}])
+    plain = {k: v for k, v in document.headers.items() if not v.startswith(_ENVIRONMENT)}
+    asked = placeholders([document.command or "", document.url or "", document.body or {}, plain])
     strange = sorted(asked - PLACEHOLDERS[control])
     if strange:
         known = ", ".join(f"{{{name}}}" for name in sorted(PLACEHOLDERS[control])) or "none"
@@ -342,21 +355,19 @@ def _to_action(
     assert document.url is not None  # noqa: S101 - one of the two
     if urlsplit(document.url).scheme not in {"http", "https"}:
         raise ConfigError(f"The url of the control {control} is not one.")
-    headers = {}
-    for name, value in document.headers.items():
-        if value.startswith(_ENVIRONMENT):
-            variable = value.removeprefix(_ENVIRONMENT)
-            held = environ.get(variable)
-            if not held:
-                raise ConfigError(f"The environment variable {variable} is not set.")
-            secrets.add(held)
-            headers[name] = held
-        else:
-            headers[name] = value
+    secret_headers = {}
+    for name in document.headers.keys() - plain:
+        variable = document.headers[name].removeprefix(_ENVIRONMENT)
+        held = environ.get(variable)
+        if not held:
+            raise ConfigError(f"The environment variable {variable} is not set.")
+        secrets.add(held)
+        secret_headers[name] = held
     return ControlRequest(
         url=document.url,
         method=document.method,
-        headers=headers,
+        headers=plain,
+        secret_headers=secret_headers,
         body=document.body,
         timeout_s=document.timeout_s,
         back_within_s=document.back_within_s,

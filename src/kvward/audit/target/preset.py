@@ -24,6 +24,7 @@ from kvward.audit.exchange import TOP_LOGPROBS, ForgedScope
 from kvward.audit.plan import Route
 from kvward.audit.target.answer import Counters
 from kvward.audit.target.filling import fill
+from kvward.audit.target.images import AddImage, add_image_part, add_media
 from kvward.audit.target.shapes import (
     Chat,
     Completions,
@@ -32,6 +33,7 @@ from kvward.audit.target.shapes import (
     Responses,
     Shape,
 )
+from kvward.errors import ConfigError
 
 CONVERSATION_HEADER = "x-kvward-conversation"
 """Names a conversation to kvward's gateway; every other server ignores it."""
@@ -75,6 +77,7 @@ class RoutePreset:
         max_logprobs: Most alternatives for a token that the route gives; 0 without logprobs.
         verbatim: Whether a prompt reaches the model as it is, without a template around it.
         streams: Whether its answers are streamed whatever the auditor prefers; None to choose.
+        add_image: Returns a body with the call's picture in it; None where none can be sent.
     """
 
     path: str
@@ -83,6 +86,7 @@ class RoutePreset:
     method: str = "POST"
     verbatim: bool = False
     streams: bool | None = None
+    add_image: AddImage | None = None
 
     @property
     def gives_content(self) -> bool:
@@ -98,6 +102,7 @@ class Preset:
         models_path: What lists models, asked once with each key; None where nothing does.
         headers: Sent with every request; `{conversation}` is filled in.
         forged_body: Per route what a forged scope adds to the body; for routes not named, nothing.
+        salt_field: Of a body, for the scope of its cached state, on every route; None without one.
         min_prompt_tokens: Shorter prompts are not cached at all; 1 where there is no such limit.
         tokens_per_word: At most, of our code words, for estimates of cost. 1 on the canary model.
         write_price_ratio: What a token costs that is written to the cache, against one that is
@@ -114,6 +119,7 @@ class Preset:
     headers: Mapping[str, str] = field(default_factory=dict)
     forged_body: Mapping[Route, Mapping[str, Any]] = field(default_factory=dict)
     forged_headers: Mapping[str, str] = field(default_factory=lambda: _GENERIC_FORGED_HEADERS)
+    salt_field: str | None = None
     min_prompt_tokens: int = 1
     tokens_per_word: float = 3.0
     write_price_ratio: float = 1.0
@@ -124,6 +130,19 @@ class Preset:
         """Return the fields of a body that claim a scope."""
         values = {"salt": forged.salt, "session": forged.session, "tenant": forged.tenant}
         return {k: fill(v, values) for k, v in self.forged_body.get(route, {}).items()}
+
+    def salt_fields(self, route: Route, salt: str) -> dict[str, Any]:
+        """Return the field of a body that says under which salt a request runs.
+
+        Raises:
+            ConfigError: None is known.
+        """
+        if self.salt_field is None:
+            raise ConfigError(
+                f"No field is known that salts a request to {route} of {self.title}.",
+                hint="Leave --salt-tenants out, and have the stack tell tenants by their keys.",
+            )
+        return {self.salt_field: salt}
 
     def forged_header_values(self, forged: ForgedScope) -> dict[str, str]:
         """Return the headers that claim a scope."""
@@ -172,11 +191,18 @@ _LAB = Preset(
     title="kvward lab",
     routes={
         Route.COMPLETIONS: RoutePreset(
-            path="/v1/completions", shape=Completions(), max_logprobs=20, verbatim=True
+            path="/v1/completions",
+            shape=Completions(),
+            max_logprobs=20,
+            verbatim=True,
+            add_image=add_media,
         ),
-        Route.CHAT: RoutePreset(path="/v1/chat/completions", shape=Chat(), max_logprobs=20),
+        Route.CHAT: RoutePreset(
+            path="/v1/chat/completions", shape=Chat(), max_logprobs=20, add_image=add_image_part
+        ),
     },
     counters=OPENAI_COUNTERS,
+    salt_field="cache_salt",
     headers={CONVERSATION_HEADER: "{conversation}"},
     forged_body={
         route: {**_SALTED, "prompt_cache_key": "{session}"}
@@ -211,6 +237,7 @@ _VLLM = Preset(
             seen="vLLM 0.32.0, installed package; run on CPU, December 2026",
         ),
     ),
+    salt_field="cache_salt",
     unverified="Run on CPU only, without data parallelism. Completions do not tell what was "
     "written to the cache.",
 )
@@ -244,6 +271,7 @@ _SGLANG = Preset(
         ),
     ),
     headers={CONVERSATION_HEADER: "{conversation}"},
+    salt_field="cache_salt",
     forged_body={Route.COMPLETIONS: _SGLANG_FORGED, Route.CHAT: _SGLANG_FORGED},
     facts=(
         Fact(

@@ -36,7 +36,7 @@ def write_request(preset: Preset, call: Call, *, model: str, stream: bool, key: 
         stream: What the auditor prefers; a route may have its own way.
         key: The tenant's, or a name to stand for it. [secret]
     Raises:
-        ConfigError: The preset has no such route.
+        ConfigError: The preset has no such route, or what the call has does not go there.
     """
     route = preset.routes.get(call.route)
     if route is None:
@@ -45,9 +45,16 @@ def write_request(preset: Preset, call: Call, *, model: str, stream: bool, key: 
     streams = stream if route.streams is None else route.streams
     wanted = None if call.logprobs is None else min(call.logprobs, route.max_logprobs) or None
     shaped = route.shape.body(replace(call, logprobs=wanted), model=model, stream=streams)
-    body, headers = {}, {}
+    body: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    if call.salt is not None:
+        body = preset.salt_fields(call.route, call.salt)
+    if call.image is not None:
+        if route.add_image is None:
+            raise ConfigError(f"No way is known to send a picture to {call.route} here.")
+        shaped = route.add_image(shaped, call)
     if call.forged is not None:
-        body = preset.forged_fields(call.route, call.forged)
+        body |= preset.forged_fields(call.route, call.forged)
         headers = preset.forged_header_values(call.forged)
     return Request(
         method=route.method,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvward.audit.plan import LOAD_CHANNELS, Sizes, Tier
-from kvward.audit.target import Command, Control, Controls
+from kvward.audit.target import Command, Control, ControlRequest, Controls
 from kvward.cli.auditing import AuditRequest, run_audit
 from kvward.cli.process import ServerProcess
 from kvward.cli.selftest.matrix import Row, Seen, strongest
@@ -20,10 +20,13 @@ from kvward.errors import AuditError
 from kvward.lab.defects import Defect
 from kvward.terms import CacheTier, Channel, SharingLevel
 
+_Actions = dict[Control, Command | ControlRequest]
 _KEYS = {"acorn": "selftest-acorn", "birch": "selftest-birch"}
 _CLIENTS = 16
 _CONTROL_OUTPUTS = 60
-_BLOCKS, _HOST_BLOCKS = "--blocks", "--host-blocks"
+_BLOCKS, _HOST_BLOCKS, _BY_KEY = "--blocks", "--host-blocks", "--scope-by-key"
+_ADAPTER, _UPDATES = "--adapter", "--allow-updates"
+_CROWD = 800
 _COUNTED = re.compile(
     r"^[a-z0-9-]+: (?P<strikes>[\d,]+) of (?P<chances>[\d,]+) opportunities", re.MULTILINE
 )
@@ -63,7 +66,9 @@ def meet(
     began = time.monotonic()
     rate = effort.rate if defect is not None and defect.takes_rate else None
     planted = [] if defect is None else ["--defect", defect.name + (f":{rate:g}" if rate else "")]
-    by_key = [] if "--scope-by-key" in start else ["--scope-by-key"]
+    # Where adapters are served the salt and the adapter make the scope together, so the salt has
+    # to be the auditor's own there.
+    by_key = [_BY_KEY] if _BY_KEY not in start and _ADAPTER not in start else []
     arguments = ["lab", "serve", *by_key, *start, *planted, "--defect-seed", str(effort.seed)]
     log = folder / "lab.log"
     seen: list[Seen] = []
@@ -87,20 +92,49 @@ def meet(
 
 def _requests(url: str, start: tuple[str, ...], effort: Effort) -> list[tuple[str, AuditRequest]]:
     """Return the audits of an engine: its memory, and its offload tier if it has one."""
-    audits = [("memory", _request(url, effort, tier=CacheTier.DEVICE, controls={}))]
+    changes = _changes(url, start)
+    audits = [("memory", _request(url, start, effort, tier=CacheTier.DEVICE, controls=changes))]
     if _HOST_BLOCKS in start:
         # With how many blocks the engine was started: fewer would leave some of them untouched.
         blocks = start[start.index(_BLOCKS) + 1]
         press = (sys.executable, "-m", "kvward", "lab", "press", url, _BLOCKS, blocks)
-        controls = {Control.FLUSH_DEVICE: Command(words=press, empties_in_place=True)}
-        audits.append(("offload", _request(url, effort, tier=CacheTier.HOST, controls=controls)))
+        flush = {Control.FLUSH_DEVICE: Command(words=press, empties_in_place=True)}
+        request = _request(url, start, effort, tier=CacheTier.HOST, controls=changes | flush)
+        audits.append(("offload", request))
     return audits
 
 
+def _changes(url: str, start: tuple[str, ...]) -> _Actions:
+    """Return what the operator of this engine can change in it: erase, load other weights."""
+    changes: _Actions = {}
+    if _ADAPTER not in start:
+        changes[Control.ERASE] = ControlRequest(
+            url=f"{url}/v1/cache/erase",
+            method="POST",
+            headers={"authorization": "Bearer selftest-{tenant}"},
+            body={},
+        )
+    if _UPDATES in start:
+        adapter = {"lora_name": "{adapter}"} if _ADAPTER in start else {}
+        changes[Control.SWAP_ADAPTER] = ControlRequest(
+            url=f"{url}/v1/{'load_lora_adapter' if adapter else 'load_weights'}",
+            method="POST",
+            headers={},
+            body={"seed": "{number}", **adapter},
+        )
+    return changes
+
+
 def _request(
-    url: str, effort: Effort, *, tier: CacheTier, controls: dict[Control, Command]
+    url: str,
+    start: tuple[str, ...],
+    effort: Effort,
+    *,
+    tier: CacheTier,
+    controls: _Actions,
 ) -> AuditRequest:
     in_memory = tier is CacheTier.DEVICE
+    adapter = start[start.index(_ADAPTER) + 1] if _ADAPTER in start else ""
     return AuditRequest(
         url=url,
         keys=_KEYS,
@@ -112,10 +146,16 @@ def _request(
         clients=_CLIENTS,
         prompt_tokens=None,
         sizes=Sizes(
-            content_outputs=effort.outputs, control_outputs=_CONTROL_OUTPUTS, pairs=effort.pairs
+            content_outputs=effort.outputs,
+            control_outputs=_CONTROL_OUTPUTS,
+            pairs=effort.pairs,
+            crowd=_CROWD,
         ),
         cache_tier=tier,
         controls=Controls(controls),
+        other_model=adapter.partition("=")[0],
+        salted=bool(adapter),
+        pictures=in_memory,
     )
 
 
