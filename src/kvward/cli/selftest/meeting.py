@@ -98,7 +98,7 @@ def _requests(url: str, start: tuple[str, ...], effort: Effort) -> list[tuple[st
         # With how many blocks the engine was started: fewer would leave some of them untouched.
         blocks = start[start.index(_BLOCKS) + 1]
         press = (sys.executable, "-m", "kvward", "lab", "press", url, _BLOCKS, blocks)
-        flush = {Control.FLUSH_DEVICE: Command(words=press, empties_in_place=True)}
+        flush: _Actions = {Control.FLUSH_DEVICE: Command(words=press, empties_in_place=True)}
         request = _request(url, start, effort, tier=CacheTier.HOST, controls=changes | flush)
         audits.append(("offload", request))
     return audits
