@@ -127,7 +127,7 @@ def test_fake_is_recognised_audited_and_named(name: str, tmp_path: Path) -> None
     plan, trials = load_history(tmp_path / "o" / "history.jsonl")
     assert plan.preset == name
     assert plan.preset_reason
-    assert plan.format_version == 2
+    assert plan.format_version == 3
     assert plan.prompt_tokens == (5_120 if name == "anthropic" else 512)
     assert all(trial.output_digest for trial in trials)
     kept = "".join(path.read_text() for path in (tmp_path / "o").iterdir())

@@ -1,13 +1,23 @@
 """Plans, prompts and pairs: fixed before the first request, and what they say they are."""
 
+from typing import Any
+
 import pytest
 
 from audit_histories import small_plan
 from kvward.audit.exchange import Ending, Reply
 from kvward.audit.history import Arm, Redactor
 from kvward.audit.load import iter_steps
-from kvward.audit.pairs import iter_pairs
-from kvward.audit.plan import BLOCK_TOKENS, TIER_SIZES, Tier, make_plan, planned_cells
+from kvward.audit.pairs import Change, iter_pairs, period_of
+from kvward.audit.plan import (
+    BLOCK_TOKENS,
+    TIER_SIZES,
+    Plan,
+    Tier,
+    make_plan,
+    make_salts,
+    planned_cells,
+)
 from kvward.audit.prompts import write_canary_prompt, write_voice_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.errors import ConfigError
@@ -54,6 +64,7 @@ def test_digest_names_everything_in_the_plan() -> None:
         {"clients": 0},
         {"prompt_tokens": 10},
         {"seed": -1},
+        {"other_model": "m"},
     ],
     ids=str,
 )
@@ -140,3 +151,96 @@ def test_words_that_are_not_ours_are_redacted() -> None:
     assert redacted[0].startswith("#")
     assert "Miller" not in redacted[0]
     assert redactor.text(" acorn Miller") == "acorn " + redactor.token("Miller")
+
+
+def plan_of(**more: object) -> Plan:
+    arguments: dict[str, object] = {
+        "url": "u",
+        "model": "m",
+        "tenants": ["a", "b"],
+        "tier": Tier.SMOKE,
+        "seed": 1,
+        "channels": [Channel.METADATA],
+        "declared_level": None,
+        "clients": 1,
+        "prompt_tokens": 512,
+        "run_nonce": "n",
+    }
+    return make_plan(**(arguments | more))  # type: ignore[arg-type]
+
+
+def test_only_what_the_operator_named_is_planned_besides_the_usual_scopes() -> None:
+    usual = (ProbeScope.S0, ProbeScope.S3, ProbeScope.S5)
+    assert plan_of().pair_scopes == usual
+    assert plan_of(other_model="x").pair_scopes == (*usual[:2], ProbeScope.S4, *usual[2:])
+    assert plan_of(reloads=True).pair_scopes == (*usual[:2], ProbeScope.S4, *usual[2:])
+    assert plan_of(erases=True).pair_scopes == (*usual, ProbeScope.S6)
+    assert plan_of(pictures=True).pair_scopes == (*usual, ProbeScope.S7)
+    assert plan_of(salted=True).pair_scopes == usual[:2]  # whoever salts may claim any scope
+
+
+def pairs_of(scope: ProbeScope, **more: object) -> list[Any]:
+    return [pair for pair in iter_pairs(plan_of(**more)) if pair.scope is scope]
+
+
+def test_other_model_is_asked_in_both_directions_and_by_one_tenant() -> None:
+    pairs = pairs_of(ProbeScope.S4, other_model="x")
+    assert {pair.models for pair in pairs} == {(None, "x"), ("x", None)}
+    assert all(pair.writer == pair.reader and pair.change is None for pair in pairs)
+
+
+def test_reload_asks_one_name_before_and_after() -> None:
+    assert {(p.models, p.change) for p in pairs_of(ProbeScope.S4, reloads=True)} == {
+        ((None, None), Change.RELOAD)
+    }
+    both = pairs_of(ProbeScope.S4, reloads=True, other_model="x")
+    reloaded = [pair for pair in both if pair.change is Change.RELOAD]
+    assert {pair.models for pair in reloaded} == {("x", "x")}
+    assert 10 < len(reloaded) < 30
+
+
+def test_tenants_salts_differ_by_the_other_models_name() -> None:
+    pairs = pairs_of(ProbeScope.S4, other_model="x", salted=True)
+    across = [pair for pair in pairs if pair.writer != pair.reader]
+    salts = plan_of(other_model="x", salted=True).salts
+    assert len(across) == len(pairs) // 2
+    for pair in across:
+        joined = {salts[who] + (model or "") for who, model in
+                  ((pair.writer, pair.models[0]), (pair.reader, pair.models[1]))}  # fmt: skip
+        assert len(joined) == 1
+        assert salts[pair.writer] != salts[pair.reader]
+
+
+def test_salts_are_different_and_can_be_sent_whatever_the_model_is_called() -> None:
+    for name in ("", "ada", "org/model@1", "x" * 200):
+        salts = make_salts(["a", "b", "c"], "nonce", name)
+        assert len(set(salts.values())) == 3
+        assert all(len(salt) <= 128 + 64 and "/" not in salt for salt in salts.values())
+
+
+def test_pairs_of_a_period_apart_are_of_one_kind() -> None:
+    for more in ({"other_model": "x"}, {"reloads": True}, {"other_model": "x", "reloads": True},
+                 {"other_model": "x", "salted": True},
+                 {"other_model": "x", "salted": True, "reloads": True}):  # fmt: skip
+        pairs = pairs_of(ProbeScope.S4, **more)
+        period = period_of(ProbeScope.S4)
+        for one, other in zip(pairs, pairs[period:], strict=False):
+            assert (one.models, one.change) == (other.models, other.change)
+            assert (one.writer == one.reader) is (other.writer == other.reader)
+
+
+def test_pictures_of_a_pair_differ_in_bytes_or_in_shape_alone() -> None:
+    pairs = pairs_of(ProbeScope.S7, pictures=True)
+    drawn = set()
+    for pair in pairs:
+        for written, read in pair.images:
+            assert written != read
+            assert (written.pixels == read.pixels) is bool(pair.number % 2)
+            assert len(read.pixels) == 2 * read.width * read.height
+            drawn.add(written.pixels)
+    assert len(drawn) == 2 * len(pairs)
+
+
+def test_erased_pair_stays_inside_a_conversation() -> None:
+    pairs = pairs_of(ProbeScope.S6, erases=True)
+    assert all(pair.change is Change.ERASE and pair.writer == pair.reader for pair in pairs)

@@ -72,11 +72,31 @@ def test_defect_that_nothing_is_said_of_is_missed(outcome: Outcome) -> None:
 
 
 def test_any_alarm_of_the_clean_engine_is_stray() -> None:
-    quiet = row(seen(Channel.TIMING, Outcome.INCONCLUSIVE), defect=None, expected=frozenset())
+    told = seen(Channel.METADATA, Outcome.NOT_OBSERVED)
+    times = seen(Channel.TIMING, Outcome.INCONCLUSIVE)
+    quiet = row(told, times, defect=None, expected=frozenset())
     loud = row(seen(Channel.TIMING, Outcome.VIOLATED), defect=None, expected=frozenset())
     assert quiet.answer is Answer.CLEAN
     assert loud.answer is Answer.STRAY
     assert name_of(quiet) == "clean --blocks 96"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (),
+        (seen(Channel.TIMING, Outcome.NOT_OBSERVED),),
+        (seen(Channel.METADATA, Outcome.NOT_OBSERVED), seen(Channel.CONTENT, Outcome.INCONCLUSIVE)),
+    ],
+)
+def test_engine_without_a_defect_that_could_not_be_read_is_not_called_clean(
+    said: tuple[Seen, ...],
+) -> None:
+    unread = row(*said, defect=None, expected=frozenset())
+    assert unread.answer is Answer.UNCLEAR
+    matrix = Matrix(rows=(unread,), seed=1, outputs=600, pairs=40, started_unix_s=0)
+    assert matrix.unclear == (unread,)
+    assert json.loads(matrix.to_json())["unclear"] == 1
 
 
 def test_strongest_of_two_audits_counts() -> None:

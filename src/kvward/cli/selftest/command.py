@@ -80,7 +80,8 @@ def command(
     """Audit the lab with each of its planted defects, and without any.
 
     Ends with 0 when every defect was found and nothing fired without cause, with 1 when a channel
-    fired that the defect does not touch, with 2 when a defect was missed.
+    fired that the defect does not touch, with 2 when a defect was missed or an engine without one
+    could not be read.
     """
     chosen = _choose(names)
     effort = Effort(
@@ -96,7 +97,7 @@ def command(
     click.echo(matrix.to_json().decode() if as_json else render_matrix(matrix))
     if matrix.strays:
         return ExitCode.VIOLATED
-    return ExitCode.INCONCLUSIVE if matrix.missed else ExitCode.NOT_OBSERVED
+    return ExitCode.INCONCLUSIVE if matrix.missed or matrix.unclear else ExitCode.NOT_OBSERVED
 
 
 def _choose(names: tuple[str, ...]) -> list[Defect]:

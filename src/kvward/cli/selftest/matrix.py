@@ -43,12 +43,13 @@ class Seen:
 
 
 class Answer(StrEnum):
-    """What a row says of the auditor."""
+    """What a row says of the auditor; `CLEAN` and `UNCLEAR` of engines without a defect."""
 
     FOUND = "found"
     MISSED = "missed"
     STRAY = "stray"
     CLEAN = "clean"
+    UNCLEAR = "unclear"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,10 @@ class Row:
         if self.stray:
             return Answer.STRAY
         if self.defect is None:
-            return Answer.CLEAN
+            # Times decide little on a machine that does other things; the rest has to be seen.
+            read = [s for s in self.seen if s.channel is not Channel.TIMING]
+            unread = not read or any(s.outcome is Outcome.INCONCLUSIVE for s in read)
+            return Answer.UNCLEAR if unread else Answer.CLEAN
         return Answer.FOUND if self.fired else Answer.MISSED
 
     @property
@@ -116,6 +120,11 @@ class Matrix:
         return tuple(row for row in self.rows if row.answer is Answer.STRAY)
 
     @property
+    def unclear(self) -> tuple[Row, ...]:
+        """Return the clean engines of which something besides their times was not told."""
+        return tuple(row for row in self.rows if row.answer is Answer.UNCLEAR)
+
+    @property
     def missed(self) -> tuple[Row, ...]:
         """Return the rows whose defect was not found."""
         return tuple(row for row in self.rows if row.answer is Answer.MISSED)
@@ -132,6 +141,7 @@ class Matrix:
             "found": sum(row.answer is Answer.FOUND for row in self.rows),
             "missed": [row.defect for row in self.missed],
             "stray": [row.defect for row in self.strays],
+            "unclear": len(self.unclear),
             "rows": [_row_to_json(row) for row in self.rows],
         }
         return msgspec.json.format(msgspec.json.encode(value), indent=1)
