@@ -85,6 +85,7 @@ def prepare(folder: Path) -> tuple[dict[str, str], Path]:
             tenants={name: [digest] for name, (_, digest) in made.items()},
             level=SharingLevel.CONVERSATION,
             upstream="",
+            keep=False,
         )
     )
     return {name: key for name, (key, _) in made.items()}, policy
