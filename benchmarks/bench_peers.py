@@ -4,7 +4,7 @@ A server without a defect, one that reuses nothing, and four with a defect each,
 every method so that none meets another's state. Methods that cannot be had here are named as not
 run. What it installs into build/peers takes 2 GB.
 
-    python benchmarks/bench_peers.py [--rounds N] [--method NAME]...
+    python benchmarks/bench_peers.py [--rounds N] [--method NAME]... [--add]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from figures import FOLDER as RESULTS
 from kvward.cli.process import ServerProcess
@@ -22,6 +23,7 @@ from peer_methods import gu, ours, promptfoo, sectum
 from peer_methods.answer import Answer, Says
 from peers import FOLDER as INSTALLED
 
+FILE = RESULTS / "peers.json"
 MODEL = "canary"
 KEYS = ("peers-acorn", "peers-birch")
 SERVERS: Mapping[str, tuple[str, ...]] = {
@@ -51,11 +53,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--method", action="append", help="only this one; may be given again")
+    parser.add_argument("--add", action="store_true", help="to what peers.json has, with new seeds")
     options = parser.parse_args()
     methods = make_methods()
     chosen = options.method or list(methods)
-    rows: list[dict[str, object]] = []
-    for seed in range(1, options.rounds + 1):
+    rows: list[dict[str, Any]] = json.loads(FILE.read_text()) if options.add else []
+    before = max((row["round"] for row in rows), default=0)
+    for seed in range(before + 1, before + options.rounds + 1):
         for server, start in SERVERS.items():
             for method in chosen:
                 answer = ask(methods[method], start, seed=seed)
@@ -105,12 +109,12 @@ def ask(method: Method | None, start: Sequence[str], *, seed: int) -> Answer:
         return method(Call(url=server.url, folder=folder, seed=seed))
 
 
-def save(rows: Sequence[Mapping[str, object]]) -> None:
+def save(rows: Sequence[Mapping[str, Any]]) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "peers.json").write_text(json.dumps(rows, indent=1) + "\n")
+    FILE.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def render_table(rows: Sequence[Mapping[str, object]]) -> str:
+def render_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table: a row for a method, a column for a server."""
     lines = [
         "| method | " + " | ".join(SERVERS) + " | requests | seconds |",
@@ -124,16 +128,16 @@ def render_table(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def _cell(rows: Sequence[Mapping[str, object]]) -> str:
+def _cell(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return what was said, with how often where rounds differ."""
-    said = [_SHOWN.get(Says(str(row["says"])), "not run") for row in rows]
+    said = [_SHOWN.get(Says(row["says"]), "not run") for row in rows]
     if len(set(said)) == 1:
         return said[0]
     return ", ".join(f"{one} {said.count(one)}/{len(said)}" for one in dict.fromkeys(said))
 
 
-def _range(values: Sequence[object]) -> str:
-    numbers = sorted(round(float(str(value))) for value in values)
+def _range(values: Sequence[float]) -> str:
+    numbers = sorted(round(value) for value in values)
     low, high = numbers[0], numbers[-1]
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
