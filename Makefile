@@ -7,13 +7,14 @@ VLLM := .venv-vllm
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store bench-vllm soak soak-audit soak-hostile soak-crash soak-churn test-engines test-vllm test-vllm-ci test-mooncake lock vectors clean
+.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store bench-peers bench-vllm soak soak-audit soak-hostile soak-crash soak-churn test-engines test-vllm test-vllm-ci test-mooncake lock vectors clean
 
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
 	@echo "make test          the test suite (no GPU, no torch, loopback only)"
 	@echo "make lint          ruff, mypy, import-linter, test vectors, page of defects"
 	@echo "make bench         benchmarks that need no real engine; writes build/bench/*.json"
+	@echo "make bench-peers   other auditors on six lab servers (an hour; node, Python 3.12, 2 GB)"
 	@echo "make soak          200 audits of the clean engine (an hour), 1,000,000 attacks on stored"
 	@echo "                   state (5 minutes), 1,000 kills (3 minutes); writes benchmarks/results/"
 	@echo "make test-engines  against transformers and vLLM on CPU (installs both, 6 GB; an hour)"
@@ -57,7 +58,7 @@ format: $(VENV)/.dev
 
 bench: bench-lab bench-audit bench-seal bench-store
 
-bench-lab bench-audit bench-seal bench-store: bench-%: $(VENV)/.dev
+bench-lab bench-audit bench-seal bench-store bench-peers: bench-%: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench_$*.py
 
 soak: soak-outputs soak-audit soak-hostile soak-crash soak-churn
