@@ -51,7 +51,7 @@ class Channel(StrEnum):
 
 
 class ProbeScope(StrEnum):
-    """Who reads what whose state, from the same request (S0) to a forged scope (S5)."""
+    """Who reads whose state, and after what: from the same request (S0) to own state (S8)."""
 
     S0 = "S0"
     S1 = "S1"
@@ -60,6 +60,7 @@ class ProbeScope(StrEnum):
     S4 = "S4"
     S5 = "S5"
     S6 = "S6"
+    S8 = "S8"
 
     @property
     def meaning(self) -> str:
@@ -75,6 +76,7 @@ _PROBE_SCOPE_MEANING = {
     ProbeScope.S4: "other model, revision or adapter",
     ProbeScope.S5: "scope forged by the caller",
     ProbeScope.S6: "after erase, expiry or restart",
+    ProbeScope.S8: "own state after another tenant's flood",
 }
 
 

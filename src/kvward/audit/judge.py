@@ -16,6 +16,7 @@ from kvward.audit.detectors.timing import TimingReading, read_times
 from kvward.audit.evidence.asked import Asked
 from kvward.audit.evidence.content import content_evidence
 from kvward.audit.evidence.differential import differential_evidence
+from kvward.audit.evidence.doors import door_evidence
 from kvward.audit.evidence.odd import odd_findings
 from kvward.audit.evidence.pairs import (
     counted_probes,
@@ -24,7 +25,7 @@ from kvward.audit.evidence.pairs import (
     timed_pairs,
     torn_pairs,
 )
-from kvward.audit.history import Trial
+from kvward.audit.history import SIDE_ARMS, Trial
 from kvward.audit.plan import Plan
 from kvward.audit.stats.betting import TimedPair
 from kvward.audit.verdict import Stamp, Verdict
@@ -57,6 +58,8 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
         cache_tier=plan.cache_tier,
         tool_version=plan.tool_version,
     )
+    beside = [trial for trial in trials if trial.arm in SIDE_ARMS]
+    trials = [trial for trial in trials if trial.arm not in SIDE_ARMS]
     pairs = {scope: timed_pairs(trials, scope) for scope in plan.pair_scopes}
     timing = {
         scope: read_times(
@@ -67,7 +70,8 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
     counts = {scope: read_counts(counted_probes(trials, scope)) for scope in plan.pair_scopes}
     asked = Asked(plan)
     odd = odd_findings(plan, trials, asked) if plan.pair_scopes else {}
-    content = content_evidence(plan, trials, timing) if plan.has_content else {}
+    doors = door_evidence(plan, beside)
+    content = content_evidence(plan, trials, timing, doors=doors) if plan.has_content else {}
     verdicts = []
     for cell in plan.cells:
         match cell.channel:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.words import CODE_WORDS
+from kvward.audit.doors import DoorWatch
 from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
@@ -22,6 +23,7 @@ from kvward.terms import CacheTier
 
 _CONTROL_WORDS = 12 * 16
 _CONTROL_CLIENTS = 4
+_CONTROLS = frozenset({Arm.CONTROL_WRITE, Arm.CONTROL_READ})
 _FIRST_CONTROL_NONCE = 1_000_000_000  # apart from the nonces of the load
 
 
@@ -65,6 +67,7 @@ class AuditRun:
         self._redactor = Redactor(CODE_WORDS)
         self._sessions = audit_sessions(plan)
         self._placement = Placement(plan)
+        self._doors = DoorWatch(plan, target.preset.doors, target, self._add)
         self._phase = "starting"
         self._done = 0
         self.trials: list[Trial] = []
@@ -76,6 +79,7 @@ class AuditRun:
             await self._run_controls()
             self._phase = "content under load"
             await Load(self._plan, iter_steps(self._plan, self._sessions), self._send_load).run()
+            await self._doors.ask_all()
         if self._plan.cache_tier is CacheTier.DEVICE:
             self._phase = "metadata and timing"
             for pair in self._pairs():
@@ -148,6 +152,8 @@ class AuditRun:
     async def _send_load(self, arm: Arm, session: Session, prompt: Prompt, call: Call) -> Reply:
         reply = await self._target.send(self._placement.of_prompt(call, prompt))
         self._record(arm, session.tenant, session.conversation, prompt, reply, pair=None)
+        if arm not in _CONTROLS:
+            await self._doors.after_output()
         return reply
 
     async def _send_pair(
@@ -168,10 +174,10 @@ class AuditRun:
         pair: Pair | None,
     ) -> None:
         first = None
-        if pair is not None and arm is not Arm.PRIME:
+        if pair is not None and arm in {Arm.PROBE_PRIMED, Arm.PROBE_UNPRIMED}:
             first = (arm is Arm.PROBE_PRIMED) == (pair.first == pair.coin)
         trial = Trial(
-            number=len(self.trials),
+            number=0,
             arm=arm,
             tenant=tenant,
             conversation=conversation,
@@ -202,6 +208,11 @@ class AuditRun:
             model=reply.model,
             output_digest=reply.output_digest,
         )
+        self._add(trial)
+
+    def _add(self, trial: Trial) -> None:
+        """Number a trial, write it down, and say how far the run is."""
+        trial = replace(trial, number=len(self.trials))
         self.trials.append(trial)
         self._history.write(trial)
         self._done += 1

@@ -140,6 +140,7 @@ async def run_audit(
             preset=target.preset.name,
             preset_reason=target.choice.reason,
             streamed=target.streams,
+            doors=[door.name for door in target.preset.doors],
         )
         recording = await record_audit(
             plan,

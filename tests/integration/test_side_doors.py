@@ -1,0 +1,60 @@
+"""Lists of cached state and saved states, against the lab with and without the defects there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from audit_commands import audit, cells
+from kvward.audit.history import Arm, load_history
+from kvward.cli.process import ServerProcess
+from kvward.terms import ExitCode
+from servers import guarded_lab
+
+pytestmark = pytest.mark.timeout(240)
+KEYS = {"a": "door-key-1", "b": "door-key-2"}
+SLOTS = ["lab", "serve", "--scope-by-key", "--no-prefix-cache", "--slots", "4"]
+
+
+def test_list_of_slots_that_shows_everybodys_prompts_is_found(tmp_path: Path) -> None:
+    arguments = [*SLOTS, "--defect", "slots-reveal-prompts"]
+    with ServerProcess(arguments, log=tmp_path / "lab.log") as server:
+        code, out, _ = audit(server.url, KEYS, tmp_path / "out", "--channel", "content")
+    assert code == ExitCode.VIOLATED, out
+    found = cells(tmp_path / "out")
+    assert found == {
+        "content S0": "NOT_OBSERVED",
+        "content S2": "NOT_OBSERVED",
+        "content S3": "VIOLATED",
+    }
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    (cell,) = [v for v in report["verdicts"] if v["outcome"] == "VIOLATED"]
+    assert {(f["reader"][0], f["source"][0]) for f in cell["findings"]} == {("a", "b"), ("b", "a")}
+    _, trials = load_history(tmp_path / "out" / "history.jsonl")
+    doors = {trial.number for trial in trials if trial.arm is Arm.DOOR}
+    assert {finding["trial"] for finding in cell["findings"]} <= doors
+    assert "list of what is cached" in out
+
+
+def test_list_of_own_slots_is_no_finding(tmp_path: Path) -> None:
+    with ServerProcess(SLOTS, log=tmp_path / "lab.log") as server:
+        code, out, _ = audit(server.url, KEYS, tmp_path / "out", "--channel", "content")
+    assert code == ExitCode.NOT_OBSERVED, out
+    plan, trials = load_history(tmp_path / "out" / "history.jsonl")
+    doors = [trial for trial in trials if trial.arm is Arm.DOOR]
+    assert len(doors) == plan.num_door_requests
+    assert any(trial.listed for trial in doors), "the list is read, and shows own words"
+
+
+def test_gateway_without_side_doors_is_asked_once_by_each_tenant(tmp_path: Path) -> None:
+    with guarded_lab(tmp_path / "lab", "--edge-only") as (url, keys):
+        options = ("--preset", "kvward-lab", "--channel", "content")
+        code, out, _ = audit(url, keys, tmp_path / "out", *options)
+    assert code == ExitCode.NOT_OBSERVED, out
+    _, trials = load_history(tmp_path / "out" / "history.jsonl")
+    doors = [trial for trial in trials if trial.arm is Arm.DOOR]
+    assert [(trial.tenant, trial.status) for trial in doors] == [("a", 404), ("b", 404)]
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["num_failed"] == 0
