@@ -58,3 +58,43 @@ def test_gateway_without_side_doors_is_asked_once_by_each_tenant(tmp_path: Path)
     assert [(trial.tenant, trial.status) for trial in doors] == [("a", 404), ("b", 404)]
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["num_failed"] == 0
+
+
+def test_saved_state_that_is_put_back_for_anybody_is_found(tmp_path: Path) -> None:
+    arguments = [*SLOTS, "--defect", "slot-state-unverified"]
+    with ServerProcess(arguments, log=tmp_path / "lab.log") as server:
+        code, out, _ = audit(server.url, KEYS, tmp_path / "out", "--channel", "metadata")
+    assert code == ExitCode.VIOLATED, out
+    assert cells(tmp_path / "out") == {
+        "metadata S0": "NOT_OBSERVED",
+        "metadata S3": "NOT_OBSERVED",
+        "metadata S5": "VIOLATED",
+    }
+    plan, trials = load_history(tmp_path / "out" / "history.jsonl")
+    restored = {trial.pair for trial in trials if trial.arm is Arm.RESTORE and trial.status == 200}
+    assert len(restored) == plan.sizes.pairs // 2
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    (cell,) = [v for v in report["verdicts"] if v["outcome"] == "VIOLATED"]
+    pairs = {trial.number: trial.pair for trial in trials}
+    assert {pairs[finding["trial"]] for finding in cell["findings"]} <= restored
+    assert len(cell["findings"]) > plan.sizes.pairs // 4
+
+
+def test_saved_state_that_is_refused_is_no_finding(tmp_path: Path) -> None:
+    with ServerProcess(SLOTS, log=tmp_path / "lab.log") as server:
+        code, out, _ = audit(server.url, KEYS, tmp_path / "out", "--channel", "metadata")
+    assert code == ExitCode.NOT_OBSERVED, out
+    plan, trials = load_history(tmp_path / "out" / "history.jsonl")
+    restores = [trial for trial in trials if trial.arm is Arm.RESTORE]
+    assert len(restores) == plan.sizes.pairs // 2
+    assert {trial.status for trial in restores} == {400}
+
+
+def test_engine_without_slots_is_audited_as_ever(tmp_path: Path) -> None:
+    arguments = ["lab", "serve", "--scope-by-key"]
+    with ServerProcess(arguments, log=tmp_path / "lab.log") as server:
+        code, out, _ = audit(server.url, KEYS, tmp_path / "out", "--channel", "metadata")
+    assert code == ExitCode.NOT_OBSERVED, out
+    _, trials = load_history(tmp_path / "out" / "history.jsonl")
+    assert [trial.status for trial in trials if trial.arm is Arm.SAVE] == [400]
+    assert not [trial for trial in trials if trial.arm is Arm.RESTORE]

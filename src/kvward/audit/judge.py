@@ -25,6 +25,7 @@ from kvward.audit.evidence.pairs import (
     timed_pairs,
     torn_pairs,
 )
+from kvward.audit.evidence.saved import note_restored, restored_control, restored_pairs
 from kvward.audit.history import SIDE_ARMS, Trial
 from kvward.audit.plan import Plan
 from kvward.audit.stats.betting import TimedPair
@@ -92,8 +93,13 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
                         pair_trials(plan, trials, cell.scope),
                         stamp,
                         control=None if is_control else counts[ProbeScope.S0],
-                        findings=metadata_findings(trials, cell.scope, counts[cell.scope]),
+                        findings=note_restored(
+                            metadata_findings(trials, cell.scope, counts[cell.scope]),
+                            trials,
+                            restored_pairs(beside),
+                        ),
                         odd=odd.get(cell.scope, ()),
+                        beside=restored_control(beside) if cell.scope is ProbeScope.S5 else (),
                     )
                 )
             case Channel.TIMING:

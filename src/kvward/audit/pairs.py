@@ -12,7 +12,7 @@ from itertools import permutations
 
 from kvward.audit.exchange import Call, ForgedScope, Reply
 from kvward.audit.history import Arm
-from kvward.audit.plan import Plan
+from kvward.audit.plan import FORGERY_CYCLE, Plan
 from kvward.audit.prompts import Prompt, derive_random, write_probe_prompt
 from kvward.terms import ProbeScope
 
@@ -24,6 +24,7 @@ class Pair:
     Attributes:
         coin: 1 or 2: which prompt the writer primes.
         first: 1 or 2: which prompt the reader probes first.
+        restores: Whether the reader brings the writer's saved state, too.
     """
 
     scope: ProbeScope
@@ -34,6 +35,7 @@ class Pair:
     first: int
     prompts: tuple[Prompt, Prompt]
     forged_salt: str
+    restores: bool = False
 
 
 def iter_pairs(plan: Plan) -> Iterator[Pair]:
@@ -65,25 +67,36 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
                     ),
                 ),
                 forged_salt=f"audit-{int(random.integers(2**48)):012x}",
+                # Both kinds of forged salts, with and without a saved state.
+                restores=plan.saves_state
+                and scope is ProbeScope.S5
+                and number % FORGERY_CYCLE >= FORGERY_CYCLE // 2,
             )
 
 
 Send = Callable[[Pair, Arm, int, str, Call], Awaitable[Reply]]
 
 
-async def run_pair(pair: Pair, send: Send) -> None:
+Between = Callable[[Pair, str | None], Awaitable[None]]
+
+
+async def run_pair(pair: Pair, send: Send, *, between: Between | None = None) -> None:
     """Prime one prompt as the writer, then probe both as the reader.
 
     Args:
+        between: Called before both probes, with what the target disclosed to the writer.
         send: Takes the pair, the arm, the prompt's number (1 or 2), the conversation and the
             call; sends it, records the trial and returns the reply.
     """
-    await probe_pair(pair, send, hint=await prime_pair(pair, send))
+    hint = await prime_pair(pair, send)
+    if between is not None:
+        await between(pair, hint)
+    await probe_pair(pair, send, hint=hint)
 
 
 async def prime_pair(pair: Pair, send: Send) -> str | None:
     """Prime one prompt as the writer; return what the target disclosed about its scope."""
-    conversation = _conversation(pair)
+    conversation = conversation_of(pair)
     primed = pair.prompts[pair.coin - 1]
     writing = Call(
         tenant=pair.writer,
@@ -102,13 +115,10 @@ async def probe_pair(pair: Pair, send: Send, *, hint: str | None) -> None:
     Args:
         hint: What the target disclosed to the writer; every other forgery uses it.
     """
-    conversation = _conversation(pair)
-    forged = _forgery(pair, pair.forged_salt, conversation)
+    conversation = conversation_of(pair)
     if pair.scope is ProbeScope.S2:
         conversation += "-other"
-    if pair.scope is ProbeScope.S5 and pair.number % 2 and hint is not None:
-        # Every other time the reader forges what the target itself disclosed to the writer.
-        forged = _forgery(pair, hint, conversation)
+    forged = _forgery(pair, claimed_salt(pair, hint), conversation)
     for which in (pair.first, 3 - pair.first):
         arm = Arm.PROBE_PRIMED if which == pair.coin else Arm.PROBE_UNPRIMED
         probing = Call(
@@ -121,7 +131,18 @@ async def probe_pair(pair: Pair, send: Send, *, hint: str | None) -> None:
         await send(pair, arm, which, conversation, probing)
 
 
-def _conversation(pair: Pair) -> str:
+def claimed_salt(pair: Pair, hint: str | None) -> str:
+    """Return the salt that the reader claims, where a pair is about that.
+
+    Every other time it is what the target itself disclosed to the writer.
+    """
+    if pair.scope is ProbeScope.S5 and pair.number % 2 and hint is not None:
+        return hint
+    return pair.forged_salt
+
+
+def conversation_of(pair: Pair) -> str:
+    """Return the conversation that a pair's requests are of."""
     return f"{pair.scope.lower()}-{pair.number}"
 
 

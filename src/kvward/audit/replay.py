@@ -19,7 +19,15 @@ from kvward.audit.exchange import Call
 from kvward.audit.history import Arm
 from kvward.audit.pairs import Pair, iter_pairs
 from kvward.audit.placement import Placement
-from kvward.audit.plan import LOAD_CHANNELS, TURN_NAMES, Cell, Plan, Sizes, make_plan
+from kvward.audit.plan import (
+    FORGERY_CYCLE,
+    LOAD_CHANNELS,
+    TURN_NAMES,
+    Cell,
+    Plan,
+    Sizes,
+    make_plan,
+)
 from kvward.audit.prompts import derive_random, write_probe_prompt
 from kvward.audit.report.model import FORMAT, cell_id
 from kvward.errors import ConfigError, ReportError
@@ -180,6 +188,11 @@ def plan_replay(
         preset=preset,
         preset_reason=preset_reason,
         streamed=old.streamed,
+        doors=old.doors,
+        saves_state=old.saves_state,
+        protected_tokens=old.protected_tokens,
+        protected_words=old.protected_words,
+        flood_tokens=old.flood_tokens,
     )
     plan = replace(plan, cells=cells)
     if number is None:
@@ -227,7 +240,7 @@ def _recorded_pair(plan: Plan, scope: ProbeScope, number: int) -> Pair:
 def _iter_repeated(plan: Plan, pair: Pair, repeats: int) -> Iterator[Pair]:
     """Yield the pair again and again, each time after or before a positive control."""
     random = derive_random(plan.seed, "replay", plan.run_nonce)
-    control = replace(pair, scope=ProbeScope.S0, writer=pair.reader)
+    control = replace(pair, scope=ProbeScope.S0, writer=pair.reader, restores=False)
     kinds = [pair] if pair.scope is ProbeScope.S0 else [control, pair]
     numbers = [_iter_numbers(plan, pair, kind) for kind in kinds]
     for _ in range(repeats):
@@ -253,8 +266,8 @@ def _iter_numbers(plan: Plan, pair: Pair, kind: Pair) -> Iterator[int]:
     placement = Placement(plan)
     arms = (Arm.PROBE_PRIMED,) if kind.scope is ProbeScope.S0 else (Arm.PRIME, Arm.PROBE_PRIMED)
     wanted = [_place(placement, pair, arm) for arm in arms]
-    # Even and odd pairs forge a scope in different ways.
-    for number in count(pair.number % 2, 2):
+    # Pairs forge a scope in different ways by their number.
+    for number in count(pair.number % FORGERY_CYCLE, FORGERY_CYCLE):
         if [_place(placement, replace(kind, number=number), arm) for arm in arms] == wanted:
             yield number
         elif number > _MAX_LOOKED_AT:

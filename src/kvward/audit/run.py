@@ -16,6 +16,7 @@ from kvward.audit.pairs import Pair, iter_pairs, prime_pair, probe_pair, run_pai
 from kvward.audit.placement import Placement
 from kvward.audit.plan import WARM_UP_CALLS, Plan
 from kvward.audit.prompts import Prompt, write_canary_prompt, write_probe_prompt
+from kvward.audit.saved import StateCarrier
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.target import Target
 from kvward.errors import ConfigError
@@ -67,6 +68,9 @@ class AuditRun:
         self._redactor = Redactor(CODE_WORDS)
         self._sessions = audit_sessions(plan)
         self._placement = Placement(plan)
+        self._states = StateCarrier(
+            plan, target.preset.saved_state, target, self._add, placement=self._placement
+        )
         self._doors = DoorWatch(plan, target.preset.doors, target, self._add)
         self._phase = "starting"
         self._done = 0
@@ -82,8 +86,10 @@ class AuditRun:
             await self._doors.ask_all()
         if self._plan.cache_tier is CacheTier.DEVICE:
             self._phase = "metadata and timing"
+            if self._plan.pair_scopes:
+                await self._states.open()
             for pair in self._pairs():
-                await run_pair(pair, self._send_pair)
+                await run_pair(pair, self._send_pair, between=self._between)
         else:
             await self._run_behind_flush()
         return self.trials
@@ -156,10 +162,15 @@ class AuditRun:
             await self._doors.after_output()
         return reply
 
+    async def _between(self, pair: Pair, hint: str | None) -> None:
+        """Do what belongs between priming and probing."""
+        await self._states.carry(pair, hint=hint)
+
     async def _send_pair(
         self, pair: Pair, arm: Arm, which: int, conversation: str, call: Call
     ) -> Reply:
-        reply = await self._target.send(self._placement.of_pair(call, pair, arm))
+        placed = self._placement.of_pair(call, pair, arm)
+        reply = await self._target.send(self._states.pinned(placed, pair, arm))
         self._record(arm, call.tenant, conversation, pair.prompts[which - 1], reply, pair=pair)
         return reply
 

@@ -141,6 +141,7 @@ async def run_audit(
             preset_reason=target.choice.reason,
             streamed=target.streams,
             doors=[door.name for door in target.preset.doors],
+            saves_state=target.preset.saved_state is not None,
         )
         recording = await record_audit(
             plan,
