@@ -98,3 +98,33 @@ def test_engine_without_slots_is_audited_as_ever(tmp_path: Path) -> None:
     _, trials = load_history(tmp_path / "out" / "history.jsonl")
     assert [trial.status for trial in trials if trial.arm is Arm.SAVE] == [400]
     assert not [trial for trial in trials if trial.arm is Arm.RESTORE]
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_flood_that_evicts_what_was_promised_is_found(tmp_path: Path, planted: bool) -> None:
+    arguments = ["lab", "serve", "--scope-by-key", "--blocks", "256", "--scope-quota", "64"]
+    if planted:
+        arguments += ["--defect", "quota-ignored"]
+    options = ("--channel", "metadata", "--protected-tokens", "1024", "--prompt-tokens", "256")
+    with ServerProcess(arguments, log=tmp_path / "lab.log") as server:
+        code, out, _ = audit(server.url, KEYS, tmp_path / "out", *options)
+    found = cells(tmp_path / "out")
+    assert found == {
+        "metadata S0": "NOT_OBSERVED",
+        "metadata S3": "NOT_OBSERVED",
+        "metadata S5": "NOT_OBSERVED",
+        "metadata S8": "VIOLATED" if planted else "NOT_OBSERVED",
+    }
+    assert code == (ExitCode.VIOLATED if planted else ExitCode.NOT_OBSERVED), out
+    assert not planted or "after another tenant's flood" in out
+
+
+def test_flood_that_presses_on_nothing_is_inconclusive(tmp_path: Path) -> None:
+    arguments = ["lab", "serve", "--scope-by-key", "--blocks", "4096"]
+    options = ("--channel", "metadata", "--protected-tokens", "512", "--prompt-tokens", "256",
+               "--flood-tokens", "512")  # fmt: skip
+    with ServerProcess(arguments, log=tmp_path / "lab.log") as server:
+        code, out, _ = audit(server.url, KEYS, tmp_path / "out", *options)
+    assert cells(tmp_path / "out")["metadata S8"] == "INCONCLUSIVE"
+    assert code == ExitCode.INCONCLUSIVE
+    assert "--flood-tokens" in out

@@ -25,6 +25,7 @@ class Pair:
         coin: 1 or 2: which prompt the writer primes.
         first: 1 or 2: which prompt the reader probes first.
         restores: Whether the reader brings the writer's saved state, too.
+        flooder: Another tenant, who floods between priming and probing; None for nobody.
     """
 
     scope: ProbeScope
@@ -36,6 +37,7 @@ class Pair:
     prompts: tuple[Prompt, Prompt]
     forged_salt: str
     restores: bool = False
+    flooder: str | None = None
 
 
 def iter_pairs(plan: Plan) -> Iterator[Pair]:
@@ -46,7 +48,8 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
         for index in random.permutation(len(plan.pair_scopes)):
             scope = plan.pair_scopes[int(index)]
             one, other = couples[int(random.integers(len(couples)))]
-            within = scope in {ProbeScope.S0, ProbeScope.S1, ProbeScope.S2}
+            within = scope in {ProbeScope.S0, ProbeScope.S1, ProbeScope.S2, ProbeScope.S8}
+            num_words = pair_words(plan, scope)
             yield Pair(
                 scope=scope,
                 number=number,
@@ -57,12 +60,12 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
                 prompts=(
                     write_probe_prompt(
                         plan.seed,
-                        num_words=plan.prompt_tokens,
+                        num_words=num_words,
                         nonce=f"{plan.run_nonce}:{scope}:{number}:1",
                     ),
                     write_probe_prompt(
                         plan.seed,
-                        num_words=plan.prompt_tokens,
+                        num_words=num_words,
                         nonce=f"{plan.run_nonce}:{scope}:{number}:2",
                     ),
                 ),
@@ -71,7 +74,13 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
                 restores=plan.saves_state
                 and scope is ProbeScope.S5
                 and number % FORGERY_CYCLE >= FORGERY_CYCLE // 2,
+                flooder=other if scope is ProbeScope.S8 else None,
             )
+
+
+def pair_words(plan: Plan, scope: ProbeScope) -> int:
+    """Return how many words the prompts of a scope's pairs have."""
+    return plan.protected_words if scope is ProbeScope.S8 else plan.prompt_tokens
 
 
 Send = Callable[[Pair, Arm, int, str, Call], Awaitable[Reply]]
@@ -80,11 +89,17 @@ Send = Callable[[Pair, Arm, int, str, Call], Awaitable[Reply]]
 Between = Callable[[Pair, str | None], Awaitable[None]]
 
 
-async def run_pair(pair: Pair, send: Send, *, between: Between | None = None) -> None:
+After = Callable[[Pair], Awaitable[None]]
+
+
+async def run_pair(
+    pair: Pair, send: Send, *, between: Between | None = None, after: After | None = None
+) -> None:
     """Prime one prompt as the writer, then probe both as the reader.
 
     Args:
         between: Called before both probes, with what the target disclosed to the writer.
+        after: Called after them.
         send: Takes the pair, the arm, the prompt's number (1 or 2), the conversation and the
             call; sends it, records the trial and returns the reply.
     """
@@ -92,6 +107,8 @@ async def run_pair(pair: Pair, send: Send, *, between: Between | None = None) ->
     if between is not None:
         await between(pair, hint)
     await probe_pair(pair, send, hint=hint)
+    if after is not None:
+        await after(pair)
 
 
 async def prime_pair(pair: Pair, send: Send) -> str | None:

@@ -1,8 +1,8 @@
 """Which route and which address each request goes to: decided by the plan's seed alone.
 
 Both probes of a pair go to one address by one route, or their times could not be compared. The
-writer may have gone to another address. Only in the positive controls everything goes to one
-address, because replicas need not share anything.
+writer may have gone to another address. Only in the positive controls, and around a flood,
+everything goes to one address, because replicas need not share anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kvward.audit.plan import Plan
 from kvward.audit.prompts import Prompt, derive_random
 from kvward.terms import ProbeScope
 
-_SAME_ADDRESS = frozenset({ProbeScope.S0, ProbeScope.S1})
+_SAME_ADDRESS = frozenset({ProbeScope.S0, ProbeScope.S1, ProbeScope.S8})
 
 
 class Placement:

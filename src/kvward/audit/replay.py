@@ -17,7 +17,7 @@ import msgspec
 
 from kvward.audit.exchange import Call
 from kvward.audit.history import Arm
-from kvward.audit.pairs import Pair, iter_pairs
+from kvward.audit.pairs import Pair, iter_pairs, pair_words
 from kvward.audit.placement import Placement
 from kvward.audit.plan import (
     FORGERY_CYCLE,
@@ -37,7 +37,7 @@ MAX_REPORT_BYTES = 256 << 20
 _MAX_PAIRS = 100_000
 _MAX_OUTPUTS = 10_000_000
 _MAX_LOOKED_AT = 20_000
-_PAIR_NAME = re.compile(r"(s[0-6])-([0-9]{1,6})(?:-other)?")
+_PAIR_NAME = re.compile(r"(s[0-68])-([0-9]{1,6})(?:-other)?")
 
 
 class RecordedFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,7 +230,7 @@ def _pair_number(subject: Subject) -> int | None:
 
 def _recorded_pair(plan: Plan, scope: ProbeScope, number: int) -> Pair:
     # Who asks whom does not depend on how long prompts are, and short ones are made faster.
-    short = replace(plan, prompt_tokens=1)
+    short = replace(plan, prompt_tokens=1, protected_words=1)
     for pair in iter_pairs(short):
         if (pair.scope, pair.number) == (scope, number):
             return pair
@@ -247,10 +247,8 @@ def _iter_repeated(plan: Plan, pair: Pair, repeats: int) -> Iterator[Pair]:
         for index in random.permutation(len(kinds)):
             kind, number = kinds[int(index)], next(numbers[int(index)])
             names = [f"{plan.run_nonce}:{kind.scope}:{number}:{which}" for which in (1, 2)]
-            one, two = (
-                write_probe_prompt(plan.seed, num_words=plan.prompt_tokens, nonce=name)
-                for name in names
-            )
+            size = pair_words(plan, kind.scope)
+            one, two = (write_probe_prompt(plan.seed, num_words=size, nonce=name) for name in names)
             yield replace(
                 kind,
                 number=number,

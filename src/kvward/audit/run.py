@@ -10,6 +10,7 @@ from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.words import CODE_WORDS
 from kvward.audit.doors import DoorWatch
 from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
+from kvward.audit.flood import Flood
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
 from kvward.audit.pairs import Pair, iter_pairs, prime_pair, probe_pair, run_pair
@@ -71,6 +72,7 @@ class AuditRun:
         self._states = StateCarrier(
             plan, target.preset.saved_state, target, self._add, placement=self._placement
         )
+        self._flood = Flood(plan, self._send_flood)
         self._doors = DoorWatch(plan, target.preset.doors, target, self._add)
         self._phase = "starting"
         self._done = 0
@@ -89,7 +91,12 @@ class AuditRun:
             if self._plan.pair_scopes:
                 await self._states.open()
             for pair in self._pairs():
-                await run_pair(pair, self._send_pair, between=self._between)
+                await run_pair(
+                    pair,
+                    self._send_pair,
+                    between=self._between,
+                    after=self._flood.look_back,
+                )
         else:
             await self._run_behind_flush()
         return self.trials
@@ -165,6 +172,14 @@ class AuditRun:
     async def _between(self, pair: Pair, hint: str | None) -> None:
         """Do what belongs between priming and probing."""
         await self._states.carry(pair, hint=hint)
+        await self._flood.pour(pair)
+
+    async def _send_flood(
+        self, arm: Arm, tenant: str, conversation: str, prompt: Prompt, call: Call, pair: Pair
+    ) -> Reply:
+        reply = await self._target.send(self._placement.of_pair(call, pair, arm))
+        self._record(arm, tenant, conversation, prompt, reply, pair=pair)
+        return reply
 
     async def _send_pair(
         self, pair: Pair, arm: Arm, which: int, conversation: str, call: Call

@@ -26,6 +26,7 @@ from kvward.audit.target import (
     check_budget,
     watch_absence,
 )
+from kvward.cli.flooding import choose_floods
 from kvward.errors import AuditError, ConfigError
 from kvward.terms import CacheTier, Channel, SharingLevel
 
@@ -53,6 +54,8 @@ class AuditRequest:
         preset: What the target is; None asks it.
         routes: None for the first route that the preset has.
         controls: What only the operator can do; a flush is needed for every tier but the device.
+        protected_tokens: What the stack promises to keep for every tenant; None for nothing.
+        flood_tokens: How much another tenant asks to evict it; None for several such shares.
     """
 
     url: str
@@ -72,6 +75,8 @@ class AuditRequest:
     stream: bool = True
     limits: Limits = NO_LIMITS
     controls: Controls = field(default_factory=lambda: Controls({}))
+    protected_tokens: int | None = None
+    flood_tokens: int | None = None
     title: str = "Audit"
     note: str = ""
 
@@ -122,6 +127,15 @@ async def run_audit(
     )
     async with target:
         routes = choose_routes(request, target)
+        prompt_tokens = _choose_length(request, target.preset)
+        floods = choose_floods(
+            request.protected_tokens,
+            request.flood_tokens,
+            preset=target.preset,
+            prompt_tokens=prompt_tokens,
+            num_tenants=len(request.keys),
+            cache_tier=request.cache_tier,
+        )
         plan = make_plan(
             url=target.url,
             model=target.model,
@@ -131,7 +145,7 @@ async def run_audit(
             channels=choose_channels(request, target, routes),
             declared_level=request.declared_level,
             clients=request.clients,
-            prompt_tokens=_choose_length(request, target.preset),
+            prompt_tokens=prompt_tokens,
             sizes=request.sizes,
             run_nonce=secrets.token_hex(8),
             cache_tier=request.cache_tier,
@@ -142,6 +156,9 @@ async def run_audit(
             streamed=target.streams,
             doors=[door.name for door in target.preset.doors],
             saves_state=target.preset.saved_state is not None,
+            protected_tokens=floods.protected_tokens,
+            protected_words=floods.protected_words,
+            flood_tokens=floods.flood_tokens,
         )
         recording = await record_audit(
             plan,

@@ -21,6 +21,7 @@ from kvward.audit.judge import judge
 from kvward.audit.listing import MAX_TEXTS, read_listing
 from kvward.audit.plan import DOOR_ROUNDS
 from kvward.audit.prompts import write_canary_prompt, write_probe_prompt, write_voice_prompt
+from kvward.audit.report.text import finding_text
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.target.side import Door, SideAnswer, SideRequest
 from kvward.terms import Channel, Outcome, ProbeScope
@@ -75,6 +76,8 @@ def test_canary_of_another_tenant_is_found_and_named(name: str) -> None:
     assert set(finding.words) <= set(session(name).canary)
     assert finding.probability is not None
     assert finding.probability < 1e-9
+    told = finding_text(finding)
+    assert all(word in told for word in (name, "list of what is cached", *finding.words))
 
 
 def test_filler_words_of_another_tenant_are_found() -> None:

@@ -91,6 +91,8 @@ class AuditReport:
         rows = [f"{scope} ({meaning})" for scope, meaning in NOT_PLANNED.items()]
         if (ProbeScope.S2, Channel.METADATA) not in planned:
             rows.append("reuse between two conversations of one tenant: no level was declared")
+        if (ProbeScope.S8, Channel.METADATA) not in planned:
+            rows.append("what a flood of one tenant does to another's state: no share was declared")
         rows += [
             f"the {channel} channel"
             for channel in Channel
