@@ -22,6 +22,7 @@ DOOR_ROUNDS = 8
 """How often each side door is asked while the load runs; once more after it."""
 FORGERY_CYCLE = 4
 """Numbers of forged pairs after which the kinds of forgery repeat."""
+MAX_FLOOD_TOKENS = 1 << 28
 WARM_UP_CALLS = 3
 """Sent to each address and route behind a flush, and not measured."""
 TURN_NAMES = ("c1", "c2", "c3", "c4")
@@ -168,7 +169,7 @@ class Plan:
     @property
     def num_flood_prompts(self) -> int:
         """Return how many prompts make one flood; 0 where none is planned."""
-        if ProbeScope.S8 not in self.pair_scopes:
+        if ProbeScope.S8 not in self.pair_scopes or self.protected_words < 1:
             return 0
         return -(-self.flood_tokens // self.protected_words)
 
@@ -177,7 +178,8 @@ class Plan:
         """Return the number of requests that are no output and no probe."""
         restored = self.saves_state and ProbeScope.S5 in self.pair_scopes
         floods = self.sizes.pairs * (self.num_flood_prompts + 2) if self.num_flood_prompts else 0
-        return self.num_door_requests + (self.sizes.pairs if restored else 0) + floods
+        saved = max(1, len(self.replicas)) + self.sizes.pairs if restored else 0
+        return self.num_door_requests + saved + floods
 
     @property
     def num_side_words(self) -> int:
@@ -306,8 +308,14 @@ def make_plan(
     if not 0 <= seed < 2**63:
         raise ConfigError("A seed lies between 0 and 2^63 - 1.")
     with_floods = protected_tokens is not None and cache_tier is CacheTier.DEVICE
-    if with_floods and (protected_words < 4 * BLOCK_TOKENS or flood_tokens < 1):
-        raise ConfigError("A flood has tokens, and what it may not reach at least 64 words.")
+    if with_floods and not (
+        4 * BLOCK_TOKENS <= protected_words <= prompt_tokens
+        and 1 <= flood_tokens <= MAX_FLOOD_TOKENS
+    ):
+        raise ConfigError(
+            f"A flood has up to {MAX_FLOOD_TOKENS} tokens, and what it may not reach at least "
+            f"{4 * BLOCK_TOKENS} words, and no more than other prompts."
+        )
     return Plan(
         url=url,
         model=model,

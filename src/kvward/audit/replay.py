@@ -194,6 +194,8 @@ def plan_replay(
         protected_words=old.protected_words,
         flood_tokens=old.flood_tokens,
     )
+    if scope is ProbeScope.S8 and plan.protected_tokens is None:
+        raise ConfigError("The report's plan does not say what a flood may not reach.")
     plan = replace(plan, cells=cells)
     if number is None:
         return Replay(plan=plan, pairs=None)

@@ -19,6 +19,7 @@ from kvward.audit.placement import Placement
 from kvward.audit.plan import TURN_NAMES, Plan
 from kvward.audit.target.side import SavedState, SideAnswer, SideRequest
 from kvward.audit.target.wire import WireError, find, parse_unverified_object
+from kvward.terms import ProbeScope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,8 @@ class StateCarrier:
         placement: Placement,
     ) -> None:
         self._plan = plan
-        self._saved = saved if plan.saves_state else None
+        wanted = plan.saves_state and ProbeScope.S5 in plan.pair_scopes
+        self._saved = saved if wanted else None
         self._target = target
         self._record = record
         self._placement = placement
