@@ -51,7 +51,7 @@ class Channel(StrEnum):
 
 
 class ProbeScope(StrEnum):
-    """Who reads what whose state; S0 is the positive control."""
+    """Who reads whose state, and after what: from the same request (S0) to own state (S8)."""
 
     S0 = "S0"
     S1 = "S1"
@@ -61,6 +61,7 @@ class ProbeScope(StrEnum):
     S5 = "S5"
     S6 = "S6"
     S7 = "S7"
+    S8 = "S8"
 
     @property
     def meaning(self) -> str:
@@ -77,6 +78,7 @@ _PROBE_SCOPE_MEANING = {
     ProbeScope.S5: "scope forged by the caller",
     ProbeScope.S6: "after erase, expiry or restart",
     ProbeScope.S7: "same text, other picture",
+    ProbeScope.S8: "own state after another tenant's flood",
 }
 
 

@@ -19,6 +19,7 @@ from jsonschema.validators import validator_for
 from junitparser import JUnitXml
 from prometheus_client.openmetrics.parser import text_fd_to_metric_families
 
+from audit_commands import audit, cells
 from kvward.audit.history import load_history
 from kvward.cli.process import ServerProcess, free_port
 from kvward.terms import ExitCode, SharingLevel
@@ -29,25 +30,6 @@ pytestmark = pytest.mark.timeout(240)
 REPORT_SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs/spec/audit-report-v1.schema.json").read_text()
 )
-
-
-def audit(url: str, keys: dict[str, str], folder: Path, *options: str) -> tuple[int, str, str]:
-    arguments = [part for name, key in keys.items() for part in ("--tenant", f"{name}={key}")]
-    done = subprocess.run(
-        [sys.executable, "-m", "kvward", "audit", url, *arguments, "--seed", "11",
-         "--out", str(folder), *options],
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    for key in keys.values():
-        if len(key) > 3:
-            kept = "".join(p.read_text(errors="replace") for p in folder.glob("*"))
-            assert key not in done.stdout + done.stderr + kept
-    return done.returncode, done.stdout, done.stderr
-
-
-def cells(folder: Path) -> dict[str, str]:
-    report = json.loads((folder / "report.json").read_text())
-    return {f"{v['channel']} {v['scope']}": v["outcome"] for v in report["verdicts"]}
 
 
 def test_clean_engine_has_nothing_observed(tmp_path: Path) -> None:

@@ -37,6 +37,18 @@ class Arm(StrEnum):
     PROBE_PRIMED = "probe-primed"
     PROBE_UNPRIMED = "probe-unprimed"
     CROWD = "crowd"
+    DOOR = "door"
+    SAVE = "save"
+    RESTORE = "restore"
+    PRIME_AGAIN = "prime-again"
+    FLOOD = "flood"
+    FLOOD_AGAIN = "flood-again"
+
+
+SIDE_ARMS = frozenset(
+    {Arm.DOOR, Arm.SAVE, Arm.RESTORE, Arm.PRIME_AGAIN, Arm.FLOOD, Arm.FLOOD_AGAIN}
+)
+"""Requests that are no output and no probe: no rate and no bound counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +71,8 @@ class Trial:
             are those of the last attempt.
         model: Which model the target says has answered.
         output_digest: First 16 hex digits of the SHA-256 of the text as it came.
+        listed: Of each text that a side door showed its words, foreign ones redacted.
+        unread_lists: Lists of numbers that a side door showed.
     """
 
     number: int
@@ -91,6 +105,8 @@ class Trial:
     finish_reason: str | None = None
     model: str | None = None
     output_digest: str | None = None
+    listed: tuple[str, ...] = ()
+    unread_lists: int = 0
 
     @property
     def who(self) -> str:
@@ -107,6 +123,10 @@ class Redactor:
 
     def __init__(self, words: frozenset[str]) -> None:
         self._words = words
+
+    def knows(self, word: str) -> bool:
+        """Tell whether a word is a code word."""
+        return word in self._words
 
     def token(self, text: str) -> str:
         """Return a token as it may be kept, without surrounding white space."""

@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from kvward.audit.decide import (
     judge_content,
     judge_differential,
+    judge_interference,
     judge_metadata,
     judge_timing,
 )
-from kvward.audit.detectors.metadata import read_counts
+from kvward.audit.detectors.interference import read_floods
+from kvward.audit.detectors.metadata import MetadataReading, read_counts
 from kvward.audit.detectors.timing import TimingReading, read_times
 from kvward.audit.evidence.asked import Asked
 from kvward.audit.evidence.content import content_evidence
 from kvward.audit.evidence.differential import differential_evidence
+from kvward.audit.evidence.doors import door_evidence
+from kvward.audit.evidence.interference import flooded_pairs, loss_findings
 from kvward.audit.evidence.odd import odd_findings
 from kvward.audit.evidence.pairs import (
     counted_probes,
@@ -24,7 +28,8 @@ from kvward.audit.evidence.pairs import (
     timed_pairs,
     torn_pairs,
 )
-from kvward.audit.history import Trial
+from kvward.audit.evidence.saved import note_restored, restored_control, restored_pairs
+from kvward.audit.history import SIDE_ARMS, Trial
 from kvward.audit.plan import Plan
 from kvward.audit.stats.betting import TimedPair
 from kvward.audit.verdict import Stamp, Verdict
@@ -57,17 +62,22 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
         cache_tier=plan.cache_tier,
         tool_version=plan.tool_version,
     )
-    pairs = {scope: timed_pairs(trials, scope) for scope in plan.pair_scopes}
+    everything, beside = trials, [trial for trial in trials if trial.arm in SIDE_ARMS]
+    trials = [trial for trial in trials if trial.arm not in SIDE_ARMS]
+    # A flood lies between the requests of its pairs, so that their times say nothing.
+    timed: list[ProbeScope] = [scope for scope in plan.pair_scopes if scope is not ProbeScope.S8]
+    pairs = {scope: timed_pairs(trials, scope) for scope in timed}
     timing = {
         scope: read_times(
             pairs[scope], control=pairs.get(ProbeScope.S0, ()), confidence=plan.confidence
         )
-        for scope in plan.pair_scopes
+        for scope in timed
     }
     counts = {scope: read_counts(counted_probes(trials, scope)) for scope in plan.pair_scopes}
     asked = Asked(plan)
     odd = odd_findings(trials, asked) if plan.pair_scopes else {}
-    content = content_evidence(plan, trials, timing) if plan.has_content else {}
+    doors = door_evidence(plan, beside)
+    content = content_evidence(plan, trials, timing, doors=doors) if plan.has_content else {}
     verdicts = []
     for cell in plan.cells:
         match cell.channel:
@@ -79,6 +89,8 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
                         cell.scope, differential_evidence(plan, trials, timing, asked), stamp
                     )
                 )
+            case Channel.METADATA if cell.scope is ProbeScope.S8:
+                verdicts.append(_judge_floods(plan, everything, counts[ProbeScope.S0], stamp))
             case Channel.METADATA:
                 is_control = cell.scope is ProbeScope.S0
                 verdicts.append(
@@ -88,8 +100,13 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
                         pair_trials(plan, trials, cell.scope),
                         stamp,
                         control=None if is_control else counts[ProbeScope.S0],
-                        findings=metadata_findings(trials, cell.scope, counts[cell.scope]),
+                        findings=note_restored(
+                            metadata_findings(trials, cell.scope, counts[cell.scope]),
+                            trials,
+                            restored_pairs(beside),
+                        ),
                         odd=odd.get(cell.scope, ()),
+                        beside=restored_control(beside) if cell.scope is ProbeScope.S5 else (),
                     )
                 )
             case Channel.TIMING:
@@ -103,5 +120,25 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
                         control=None if is_control else timing[ProbeScope.S0],
                     )
                 )
-    dropped = {scope: len(torn_pairs(trials, scope)) for scope in plan.pair_scopes}
+    dropped = {scope: len(torn_pairs(trials, scope)) for scope in timed}
     return Judgement(verdicts=tuple(verdicts), timing=timing, pairs=pairs, dropped_pairs=dropped)
+
+
+def _judge_floods(
+    plan: Plan, trials: Sequence[Trial], control: MetadataReading, stamp: Stamp
+) -> Verdict:
+    protected = plan.protected_tokens or 0
+    reading = read_floods(
+        flooded_pairs(trials),
+        num_flood_prompts=plan.num_flood_prompts,
+        protected_tokens=protected,
+    )
+    probes = [trial for trial in trials if trial.arm not in SIDE_ARMS]
+    return judge_interference(
+        reading,
+        pair_trials(plan, probes, ProbeScope.S8),
+        stamp,
+        control=control,
+        protected_tokens=protected,
+        findings=loss_findings(trials, reading.lost),
+    )

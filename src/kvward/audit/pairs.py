@@ -14,7 +14,7 @@ from itertools import permutations
 from kvward.audit.exchange import Call, ForgedScope, Image, Reply
 from kvward.audit.history import Arm
 from kvward.audit.pictures import draw_image, vary_image
-from kvward.audit.plan import Plan
+from kvward.audit.plan import FORGERY_CYCLE, Plan
 from kvward.audit.prompts import Prompt, derive_random, write_probe_prompt
 from kvward.terms import ProbeScope
 
@@ -39,6 +39,8 @@ class Pair:
         models: Whom the writer and the reader ask for; None for the plan's model.
         change: What has to be done between priming and probing.
         images: For each prompt the writer's and the reader's, which stand before it.
+        restores: Whether the reader brings the writer's saved state, too.
+        flooder: Another tenant, who floods between priming and probing; None for nobody.
     """
 
     scope: ProbeScope
@@ -52,6 +54,8 @@ class Pair:
     models: tuple[str | None, str | None] = (None, None)
     change: Change | None = None
     images: tuple[tuple[Image, Image], tuple[Image, Image]] | None = None
+    restores: bool = False
+    flooder: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +73,8 @@ class _Kind:
 
 def period_of(scope: ProbeScope) -> int:
     """Return after how many numbers the kinds of a scope's pairs repeat."""
-    # Even and odd pairs forge a scope in different ways, and swap pictures in different ways.
-    return _KINDS_PERIOD if scope is ProbeScope.S4 else 2
+    # Pairs forge a scope in different ways by their number, and exchange pictures too.
+    return _KINDS_PERIOD if scope is ProbeScope.S4 else FORGERY_CYCLE
 
 
 def iter_pairs(plan: Plan) -> Iterator[Pair]:
@@ -90,6 +94,7 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
                     one, other = (plan.tenants[place] for place in kind.tenants)
                     within = False
             name = f"{plan.run_nonce}:{scope}:{number}"
+            num_words = pair_words(plan, scope)
             yield Pair(
                 scope=scope,
                 number=number,
@@ -98,8 +103,8 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
                 coin=int(random.integers(1, 3)),
                 first=int(random.integers(1, 3)),
                 prompts=(
-                    write_probe_prompt(plan.seed, num_words=plan.prompt_tokens, nonce=f"{name}:1"),
-                    write_probe_prompt(plan.seed, num_words=plan.prompt_tokens, nonce=f"{name}:2"),
+                    write_probe_prompt(plan.seed, num_words=num_words, nonce=f"{name}:1"),
+                    write_probe_prompt(plan.seed, num_words=num_words, nonce=f"{name}:2"),
                 ),
                 forged_salt=f"audit-{int(random.integers(2**48)):012x}",
                 models=kind.models,
@@ -110,7 +115,17 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
                     _images(plan, name, 1, same_pixels=bool(number % 2)),
                     _images(plan, name, 2, same_pixels=bool(number % 2)),
                 ),
+                # Both kinds of forged salts, with and without a saved state.
+                restores=plan.saves_state
+                and scope is ProbeScope.S5
+                and number % FORGERY_CYCLE >= FORGERY_CYCLE // 2,
+                flooder=other if scope is ProbeScope.S8 else None,
             )
+
+
+def pair_words(plan: Plan, scope: ProbeScope) -> int:
+    """Return how many words the prompts of a scope's pairs have."""
+    return plan.protected_words if scope is ProbeScope.S8 else plan.prompt_tokens
 
 
 def _model_kinds(plan: Plan) -> list[_Kind]:
@@ -144,22 +159,30 @@ def _images(plan: Plan, name: str, which: int, *, same_pixels: bool) -> tuple[Im
 
 
 Send = Callable[[Pair, Arm, int, str, Call], Awaitable[Reply]]
-Between = Callable[[Pair], Awaitable[None]]
+Alter = Callable[[Pair], Awaitable[None]]
+Between = Callable[[Pair, str | None], Awaitable[None]]
+After = Callable[[Pair], Awaitable[None]]
 
 
-async def run_pair(pair: Pair, send: Send, *, between: Between) -> None:
+async def run_pair(
+    pair: Pair, send: Send, *, change: Alter, between: Between, after: After
+) -> None:
     """Prime one prompt as the writer, then probe both as the reader.
 
     Args:
         send: Takes the pair, the arm, the prompt's number (1 or 2), the conversation and the
             call; sends it, records the trial and returns the reply.
-        between: Makes the pair's change.
+        change: Makes the pair's change.
+        between: Called before both probes, with what the target disclosed to the writer.
+        after: Called after them.
     """
-    hint = await prime_pair(pair, send, between=between)
+    hint = await prime_pair(pair, send, change=change)
+    await between(pair, hint)
     await probe_pair(pair, send, hint=hint)
+    await after(pair)
 
 
-async def prime_pair(pair: Pair, send: Send, *, between: Between) -> str | None:
+async def prime_pair(pair: Pair, send: Send, *, change: Alter) -> str | None:
     """Prime one prompt as the writer, then make the pair's change.
 
     Returns:
@@ -178,7 +201,7 @@ async def prime_pair(pair: Pair, send: Send, *, between: Between) -> str | None:
     )
     reply = await send(pair, Arm.PRIME, pair.coin, conversation, writing)
     if pair.change is not None:
-        await between(pair)
+        await change(pair)
     return reply.scope_hint
 
 
@@ -189,12 +212,9 @@ async def probe_pair(pair: Pair, send: Send, *, hint: str | None) -> None:
         hint: What the target disclosed to the writer; every other forgery uses it.
     """
     conversation = conversation_of(pair)
-    forged = _forgery(pair, pair.forged_salt, conversation)
     if pair.scope is ProbeScope.S2:
         conversation += "-other"
-    if pair.scope is ProbeScope.S5 and pair.number % 2 and hint is not None:
-        # Every other time the reader forges what the target itself disclosed to the writer.
-        forged = _forgery(pair, hint, conversation)
+    forged = _forgery(pair, claimed_salt(pair, hint), conversation)
     for which in (pair.first, 3 - pair.first):
         arm = Arm.PROBE_PRIMED if which == pair.coin else Arm.PROBE_UNPRIMED
         probing = Call(
@@ -207,6 +227,16 @@ async def probe_pair(pair: Pair, send: Send, *, hint: str | None) -> None:
             image=None if pair.images is None else pair.images[which - 1][1],
         )
         await send(pair, arm, which, conversation, probing)
+
+
+def claimed_salt(pair: Pair, hint: str | None) -> str:
+    """Return the salt that the reader claims, where a pair is about that.
+
+    Every other time it is what the target itself disclosed to the writer.
+    """
+    if pair.scope is ProbeScope.S5 and pair.number % 2 and hint is not None:
+        return hint
+    return pair.forged_salt
 
 
 def conversation_of(pair: Pair) -> str:

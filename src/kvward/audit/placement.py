@@ -2,8 +2,8 @@
 
 Both probes of a pair go to one address by one route, or their times could not be compared. The
 writer may have gone to another address, where the question is whose state is shared; where it is
-what state may be shared, and in the positive controls, everything goes to one address, because
-replicas need not share anything.
+what state may be shared or lost, and in the positive controls, everything goes to one address,
+because replicas need not share anything.
 """
 
 from __future__ import annotations

@@ -19,6 +19,11 @@ BLOCK_TOKENS = (
 )
 LOAD_CHANNELS = frozenset({Channel.CONTENT, Channel.DIFFERENTIAL})
 """Read from answers under load; the others from coin-flipped pairs."""
+DOOR_ROUNDS = 8
+"""How often each side door is asked while the load runs; once more after it."""
+FORGERY_CYCLE = 4
+"""Numbers of forged pairs after which the kinds of forgery repeat."""
+MAX_FLOOD_TOKENS = 1 << 28
 WARM_UP_CALLS = 3
 """Sent to each address and route behind a flush, and not measured."""
 TURN_NAMES = ("c1", "c2", "c3", "c4")
@@ -81,7 +86,8 @@ TIER_SIZES = {
 class Cell:
     """One question: may state made by the writer be seen by the reader on this channel?
 
-    `reuse_expected` is True for the positive control, False where reuse is a violation.
+    `reuse_expected` is True for the positive control, and for own state after a flood, where its
+    absence is a violation; False where reuse is one.
     """
 
     scope: ProbeScope
@@ -113,6 +119,11 @@ class Plan:
         reloads: Whether the operator can load other weights under one name between two requests.
         salts: What the auditor sends as each tenant's scope, as a gateway would; empty where the
             stack decides by the tenants' keys.
+        doors: Names of the side doors that are asked in the content phase, as the preset has them.
+        saves_state: Whether the preset knows how a slot's state is saved and put back.
+        protected_tokens: What the operator promises to keep for every tenant; None for nothing.
+        protected_words: Length of the prompts that have to survive a flood.
+        flood_tokens: How much another tenant asks in between, at least.
     """
 
     url: str
@@ -139,11 +150,16 @@ class Plan:
     other_model: str = ""
     reloads: bool = False
     salts: Mapping[str, str] = field(default_factory=dict)
+    doors: tuple[str, ...] = ()
+    saves_state: bool = False
+    protected_tokens: int | None = None
+    protected_words: int = 0
+    flood_tokens: int = 0
 
     @property
     def num_statistical_cells(self) -> int:
         """Return how many cells share `alpha`: every one outside the positive control."""
-        return sum(not cell.reuse_expected for cell in self.cells)
+        return sum(cell.scope is ProbeScope.S8 or not cell.reuse_expected for cell in self.cells)
 
     @property
     def evidence_threshold(self) -> float:
@@ -167,12 +183,40 @@ class Plan:
         return self.sizes.crowd if ProbeScope.S7 in self.pair_scopes else 0
 
     @property
+    def num_door_requests(self) -> int:
+        """Return how often side doors are asked, if they all are there."""
+        places = len(self.tenants) * max(1, len(self.replicas))
+        return (DOOR_ROUNDS + 1) * len(self.doors) * places if self.has_content else 0
+
+    @property
+    def num_flood_prompts(self) -> int:
+        """Return how many prompts make one flood; 0 where none is planned."""
+        if ProbeScope.S8 not in self.pair_scopes or self.protected_words < 1:
+            return 0
+        return -(-self.flood_tokens // self.protected_words)
+
+    @property
+    def num_side_requests(self) -> int:
+        """Return the number of requests that are no output and no probe."""
+        restored = self.saves_state and ProbeScope.S5 in self.pair_scopes
+        floods = self.sizes.pairs * (self.num_flood_prompts + 2) if self.num_flood_prompts else 0
+        saved = max(1, len(self.replicas)) + self.sizes.pairs if restored else 0
+        return self.num_door_requests + saved + floods
+
+    @property
+    def num_side_words(self) -> int:
+        """Return how many words they have, all of them in floods and around them."""
+        prompts = self.num_flood_prompts + 2 if self.num_flood_prompts else 0
+        return self.sizes.pairs * prompts * self.protected_words
+
+    @property
     def num_requests(self) -> int:
         """Return the number of requests planned, one priming and two probes for each pair."""
         content = self.sizes.content_outputs + 2 * self.sizes.control_outputs
         pairs = 3 * self.sizes.pairs * len(self.pair_scopes)
         accesses = len(self.tenants) * max(1, len(self.replicas))
-        return accesses + (content if self.has_content else 0) + pairs + self.num_crowd
+        own = (content if self.has_content else 0) + pairs + self.num_crowd
+        return accesses + own + self.num_side_requests
 
     @property
     def num_tokens(self) -> int:
@@ -180,14 +224,14 @@ class Plan:
         content = (self.sizes.content_outputs + 2 * self.sizes.control_outputs) * 200
         pairs = 3 * self.sizes.pairs * len(self.pair_scopes) * self.prompt_tokens
         crowd = self.num_crowd * 2 * BLOCK_TOKENS
-        return (content if self.has_content else 0) + pairs + crowd
+        return (content if self.has_content else 0) + pairs + crowd + self.num_side_words
 
     def estimated_seconds(self, *, seconds_per_request: float) -> float:
         """Return about how long it takes, content at `clients` in flight, pairs one by one."""
         content = self.sizes.content_outputs + 2 * self.sizes.control_outputs
         pairs = 3 * self.sizes.pairs * len(self.pair_scopes) + self.num_crowd
         waves = content / max(1, self.clients) if self.has_content else 0
-        return (waves + pairs) * seconds_per_request
+        return (waves + pairs + self.num_side_requests) * seconds_per_request
 
     def to_json(self) -> bytes:
         """Return the canonical JSON of the plan: sorted keys, no white space."""
@@ -204,15 +248,17 @@ def planned_cells(
     *,
     declared_level: SharingLevel | None,
     pair_scopes: Collection[ProbeScope] = _PAIR_SCOPES,
+    with_floods: bool = False,
 ) -> tuple[Cell, ...]:
     """Return the cells of an audit of the given channels.
 
     Content is never allowed to cross, at any level. Reuse between two conversations of one
     tenant (S2) is a question of the declared level: unknown, it is not planned; `TENANT`, it is
-    allowed; narrower, it is a violation.
+    allowed; narrower, it is a violation. What a flood of others does to own state (S8) is a
+    question of what the operator promises to keep.
 
     Args:
-        pair_scopes: What pairs are run for, S2 left out.
+        pair_scopes: What pairs are run for, S2 and S8 left out.
     """
     cells = []
     for channel in Channel:
@@ -229,6 +275,8 @@ def planned_cells(
         for scope in scopes:
             control = channel not in LOAD_CHANNELS and scope is ProbeScope.S0
             cells.append(Cell(scope=scope, channel=channel, reuse_expected=control))
+        if with_floods and channel is Channel.METADATA:
+            cells.append(Cell(scope=ProbeScope.S8, channel=channel, reuse_expected=True))
     return tuple(cells)
 
 
@@ -258,6 +306,11 @@ def make_plan(
     erases: bool = False,
     salted: bool = False,
     pictures: bool = False,
+    doors: Sequence[str] = (),
+    saves_state: bool = False,
+    protected_tokens: int | None = None,
+    protected_words: int = 0,
+    flood_tokens: int = 0,
 ) -> Plan:
     """Fix a plan.
 
@@ -294,6 +347,15 @@ def make_plan(
         raise ConfigError("The other model is the same.", hint="Name another with --other-model.")
     if not 0 <= seed < 2**63:
         raise ConfigError("A seed lies between 0 and 2^63 - 1.")
+    with_floods = protected_tokens is not None and cache_tier is CacheTier.DEVICE
+    if with_floods and not (
+        4 * BLOCK_TOKENS <= protected_words <= prompt_tokens
+        and 1 <= flood_tokens <= MAX_FLOOD_TOKENS
+    ):
+        raise ConfigError(
+            f"A flood has up to {MAX_FLOOD_TOKENS} tokens, and what it may not reach at least "
+            f"{4 * BLOCK_TOKENS} words, and no more than other prompts."
+        )
     return Plan(
         url=url,
         model=model,
@@ -311,6 +373,7 @@ def make_plan(
         cells=planned_cells(
             channels,
             declared_level=declared_level,
+            with_floods=with_floods,
             pair_scopes={
                 ProbeScope.S0,
                 ProbeScope.S3,
@@ -329,6 +392,12 @@ def make_plan(
         other_model=other_model,
         reloads=reloads,
         salts=make_salts(tenants, run_nonce, other_model) if salted else {},
+        doors=tuple(doors),
+        # Behind a flush a state that was saved before it would prove nothing about a tier.
+        saves_state=saves_state and cache_tier is CacheTier.DEVICE,
+        protected_tokens=protected_tokens if with_floods else None,
+        protected_words=protected_words if with_floods else 0,
+        flood_tokens=flood_tokens if with_floods else 0,
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from kvward.audit.exchange import Call
 from kvward.audit.history import Arm
-from kvward.audit.pairs import Pair, iter_pairs, period_of
+from kvward.audit.pairs import Pair, iter_pairs, pair_words, period_of
 from kvward.audit.placement import Placement
 from kvward.audit.plan import CROWD, LOAD_CHANNELS, TURN_NAMES, Cell, Plan, Sizes, make_plan
 from kvward.audit.prompts import derive_random, write_probe_prompt
@@ -29,7 +29,7 @@ MAX_REPORT_BYTES = 256 << 20
 _MAX_PAIRS = 100_000
 _MAX_OUTPUTS = 10_000_000
 _MAX_LOOKED_AT = 20_000
-_PAIR_NAME = re.compile(r"(s[0-7])-([0-9]{1,6})(?:-other)?")
+_PAIR_NAME = re.compile(r"(s[0-8])-([0-9]{1,6})(?:-other)?")
 
 
 class RecordedFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +183,14 @@ def plan_replay(
         other_model=old.other_model,
         reloads=old.reloads,
         salted=bool(old.salts),
+        doors=old.doors,
+        saves_state=old.saves_state,
+        protected_tokens=old.protected_tokens,
+        protected_words=old.protected_words,
+        flood_tokens=old.flood_tokens,
     )
+    if scope is ProbeScope.S8 and plan.protected_tokens is None:
+        raise ConfigError("The report's plan does not say what a flood may not reach.")
     plan = replace(plan, cells=cells)
     if number is None:
         return Replay(plan=plan, pairs=None)
@@ -226,7 +233,7 @@ def _is_of_load(subject: Subject) -> bool:
 
 def _recorded_pair(plan: Plan, scope: ProbeScope, number: int) -> Pair:
     # Who asks whom does not depend on how long prompts are, and short ones are made faster.
-    short = replace(plan, prompt_tokens=1)
+    short = replace(plan, prompt_tokens=1, protected_words=1)
     for pair in iter_pairs(short):
         if (pair.scope, pair.number) == (scope, number):
             return pair
@@ -243,6 +250,8 @@ def _iter_repeated(plan: Plan, pair: Pair, repeats: int) -> Iterator[Pair]:
         models=(pair.models[1], pair.models[1]),
         change=None,
         images=None,
+        restores=False,
+        flooder=None,
     )
     kinds = [pair] if pair.scope is ProbeScope.S0 else [control, pair]
     numbers = [_iter_numbers(plan, pair, kind) for kind in kinds]
@@ -250,10 +259,8 @@ def _iter_repeated(plan: Plan, pair: Pair, repeats: int) -> Iterator[Pair]:
         for index in random.permutation(len(kinds)):
             kind, number = kinds[int(index)], next(numbers[int(index)])
             names = [f"{plan.run_nonce}:{kind.scope}:{number}:{which}" for which in (1, 2)]
-            one, two = (
-                write_probe_prompt(plan.seed, num_words=plan.prompt_tokens, nonce=name)
-                for name in names
-            )
+            size = pair_words(plan, kind.scope)
+            one, two = (write_probe_prompt(plan.seed, num_words=size, nonce=name) for name in names)
             yield replace(
                 kind,
                 number=number,

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.words import CODE_WORDS
+from kvward.audit.doors import DoorWatch
 from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
+from kvward.audit.flood import Flood
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
-from kvward.audit.pairs import Between, Pair, iter_pairs, prime_pair, probe_pair, run_pair
+from kvward.audit.pairs import Alter, Pair, iter_pairs, prime_pair, probe_pair, run_pair
 from kvward.audit.pictures import draw_image
 from kvward.audit.placement import Placement
 from kvward.audit.plan import BLOCK_TOKENS, CROWD, LOAD_CHANNELS, WARM_UP_CALLS, Plan
@@ -21,6 +23,7 @@ from kvward.audit.prompts import (
     write_canary_prompt,
     write_probe_prompt,
 )
+from kvward.audit.saved import StateCarrier
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.target import Target
 from kvward.errors import ConfigError
@@ -28,6 +31,7 @@ from kvward.terms import CacheTier, Channel, ProbeScope
 
 _CONTROL_WORDS = 12 * 16
 _CONTROL_CLIENTS = 4
+_CONTROLS = frozenset({Arm.CONTROL_WRITE, Arm.CONTROL_READ})
 _FIRST_CONTROL_NONCE = 1_000_000_000  # apart from the nonces of the load
 
 
@@ -60,7 +64,7 @@ class AuditRun:
         history: HistoryFile,
         *,
         on_progress: Callable[[Progress], None],
-        change: Between,
+        change: Alter,
         flush: Callable[[], Awaitable[None]] | None = None,
         pairs: Sequence[Pair] | None = None,
     ) -> None:
@@ -74,6 +78,11 @@ class AuditRun:
         self._redactor = Redactor(CODE_WORDS)
         self._sessions = audit_sessions(plan)
         self._placement = Placement(plan)
+        self._states = StateCarrier(
+            plan, target.preset.saved_state, target, self._add, placement=self._placement
+        )
+        self._flood = Flood(plan, self._send_flood)
+        self._doors = DoorWatch(plan, target.preset.doors, target, self._add)
         self._phase = "starting"
         self._done = 0
         self.trials: list[Trial] = []
@@ -85,10 +94,19 @@ class AuditRun:
             await self._run_controls()
             self._phase = "content under load"
             await Load(self._plan, iter_steps(self._plan, self._sessions), self._send_load).run()
+            await self._doors.ask_all()
         if self._plan.cache_tier is CacheTier.DEVICE:
             self._phase = self._pair_phase
+            if self._plan.pair_scopes:
+                await self._states.open()
             for pair in self._pairs():
-                await run_pair(pair, self._send_pair, between=self._change)
+                await run_pair(
+                    pair,
+                    self._send_pair,
+                    change=self._change,
+                    between=self._between,
+                    after=self._flood.look_back,
+                )
             if self._given_pairs is None and self._plan.num_crowd:
                 self._phase = "pictures"
                 await self._run_crowd()
@@ -117,7 +135,7 @@ class AuditRun:
         self._phase = "priming"
         hints = {}
         for pair in sorted(pairs, key=lambda pair: pair.change is None):
-            hint = await prime_pair(pair, self._send_pair, between=self._change)
+            hint = await prime_pair(pair, self._send_pair, change=self._change)
             hints[pair.scope, pair.number] = hint
         await self._flush()
         for number in range(WARM_UP_CALLS):
@@ -208,12 +226,27 @@ class AuditRun:
         self._record(
             arm, session.tenant, session.conversation, prompt, reply, pair=None, scope=None
         )
+        if arm not in _CONTROLS:
+            await self._doors.after_output()
+        return reply
+
+    async def _between(self, pair: Pair, hint: str | None) -> None:
+        """Do what belongs between priming and probing."""
+        await self._states.carry(pair, hint=hint)
+        await self._flood.pour(pair)
+
+    async def _send_flood(
+        self, arm: Arm, tenant: str, conversation: str, prompt: Prompt, call: Call, pair: Pair
+    ) -> Reply:
+        reply = await self._target.send(self._sign(self._placement.of_pair(call, pair, arm)))
+        self._record(arm, tenant, conversation, prompt, reply, pair=pair, scope=pair.scope)
         return reply
 
     async def _send_pair(
         self, pair: Pair, arm: Arm, which: int, conversation: str, call: Call
     ) -> Reply:
-        reply = await self._target.send(self._sign(self._placement.of_pair(call, pair, arm)))
+        placed = self._sign(self._placement.of_pair(call, pair, arm))
+        reply = await self._target.send(self._states.pinned(placed, pair, arm))
         prompt = pair.prompts[which - 1]
         self._record(arm, call.tenant, conversation, prompt, reply, pair=pair, scope=pair.scope)
         return reply
@@ -230,10 +263,10 @@ class AuditRun:
         scope: ProbeScope | None,
     ) -> None:
         first = None
-        if pair is not None and arm is not Arm.PRIME:
+        if pair is not None and arm in {Arm.PROBE_PRIMED, Arm.PROBE_UNPRIMED}:
             first = (arm is Arm.PROBE_PRIMED) == (pair.first == pair.coin)
         trial = Trial(
-            number=len(self.trials),
+            number=0,
             arm=arm,
             tenant=tenant,
             conversation=conversation,
@@ -264,6 +297,11 @@ class AuditRun:
             model=reply.model,
             output_digest=reply.output_digest,
         )
+        self._add(trial)
+
+    def _add(self, trial: Trial) -> None:
+        """Number a trial, write it down, and say how far the run is."""
+        trial = replace(trial, number=len(self.trials))
         self.trials.append(trial)
         self._history.write(trial)
         self._done += 1

@@ -14,6 +14,7 @@ from kvward.audit.report import AuditReport
 from kvward.audit.target import PRESETS, Limits, Price
 from kvward.cli.auditing import AuditRequest, run_audit
 from kvward.cli.credential import check_address, is_loopback
+from kvward.cli.flooding import FLOOD_TOKENS, PROTECTED_TOKENS
 from kvward.cli.gateway import LEVELS
 from kvward.cli.outputs import Outputs, report_options
 from kvward.cli.progress import run_with_progress
@@ -149,6 +150,8 @@ EXIT_CODES = {
     help="Length of the prompts whose times are compared; 512 by default, or more where a "
     "server caches long prompts only.",
 )
+@PROTECTED_TOKENS
+@FLOOD_TOKENS
 @OUT
 @report_options
 @PLAN_ONLY
@@ -179,6 +182,8 @@ def command(
     seed: int | None,
     clients: int,
     prompt_tokens: int | None,
+    protected_tokens: int | None,
+    flood_tokens: int | None,
     out: Path | None,
     outputs: Outputs,
     plan_only: bool,
@@ -224,6 +229,8 @@ def command(
         other_model=other_model,
         salted=salt_tenants,
         pictures=pictures,
+        protected_tokens=protected_tokens,
+        flood_tokens=flood_tokens,
         title=f"Audit of {' and '.join(urls)}",
     )
     result = audit_with_progress(request, folder=folder, plan_only=plan_only)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvward.audit.history import HistoryFile, Trial
 from kvward.audit.judge import judge
-from kvward.audit.pairs import Between, Change, Pair, conversation_of
+from kvward.audit.pairs import Alter, Change, Pair, conversation_of
 from kvward.audit.plan import LOAD_CHANNELS, Plan, Route, Sizes, Tier, make_plan
 from kvward.audit.report.model import AuditReport, make_report
 from kvward.audit.run import AuditRun, Progress
@@ -26,6 +26,7 @@ from kvward.audit.target import (
     check_budget,
     watch_absence,
 )
+from kvward.cli.flooding import choose_floods
 from kvward.errors import AuditError, ConfigError
 from kvward.terms import CacheTier, Channel, ProbeScope, SharingLevel
 
@@ -57,6 +58,8 @@ class AuditRequest:
         salted: Whether to send a salt for each tenant, as a gateway would, instead of leaving it
             to the stack to tell tenants by their keys.
         pictures: Whether the target's model takes pictures.
+        protected_tokens: What the stack promises to keep for every tenant; None for nothing.
+        flood_tokens: How much another tenant asks to evict it; None for several such shares.
     """
 
     url: str
@@ -76,6 +79,8 @@ class AuditRequest:
     stream: bool = True
     limits: Limits = NO_LIMITS
     controls: Controls = field(default_factory=lambda: Controls({}))
+    protected_tokens: int | None = None
+    flood_tokens: int | None = None
     title: str = "Audit"
     note: str = ""
     other_model: str = ""
@@ -130,6 +135,15 @@ async def run_audit(
     async with target:
         routes = choose_routes(request, target)
         check_means(request, target, routes)
+        prompt_tokens = _choose_length(request, target.preset)
+        floods = choose_floods(
+            request.protected_tokens,
+            request.flood_tokens,
+            preset=target.preset,
+            prompt_tokens=prompt_tokens,
+            num_tenants=len(request.keys),
+            cache_tier=request.cache_tier,
+        )
         plan = make_plan(
             url=target.url,
             model=target.model,
@@ -139,7 +153,7 @@ async def run_audit(
             channels=choose_channels(request, target, routes),
             declared_level=request.declared_level,
             clients=request.clients,
-            prompt_tokens=_choose_length(request, target.preset),
+            prompt_tokens=prompt_tokens,
             sizes=request.sizes,
             run_nonce=secrets.token_hex(8),
             cache_tier=request.cache_tier,
@@ -153,6 +167,11 @@ async def run_audit(
             erases=Control.ERASE in request.controls,
             salted=request.salted,
             pictures=request.pictures,
+            doors=[door.name for door in target.preset.doors],
+            saves_state=target.preset.saved_state is not None,
+            protected_tokens=floods.protected_tokens,
+            protected_words=floods.protected_words,
+            flood_tokens=floods.flood_tokens,
         )
         recording = await record_audit(
             plan,
@@ -318,7 +337,7 @@ def _note(request: AuditRequest) -> str:
     return f"{request.note} {vouched}".strip()
 
 
-def _change(plan: Plan, controls: Controls, target: Target) -> Between:
+def _change(plan: Plan, controls: Controls, target: Target) -> Alter:
     """Return what makes the change that a pair needs, by the operator's controls.
 
     Raises:

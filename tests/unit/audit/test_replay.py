@@ -14,7 +14,7 @@ from kvward.audit.exchange import Call
 from kvward.audit.history import Arm
 from kvward.audit.pairs import iter_pairs
 from kvward.audit.placement import Placement
-from kvward.audit.plan import Route
+from kvward.audit.plan import Cell, Plan, Route
 from kvward.audit.replay import (
     Recorded,
     Replay,
@@ -123,6 +123,71 @@ def test_count_that_was_odd_under_load_is_sent_again_with_the_load() -> None:
     assert again.pairs is None
     assert again.plan.has_content
     assert set(again.plan.pair_scopes) == {ProbeScope.S0, ProbeScope.S3}
+
+
+def flooded_report(plan: Plan) -> Recorded:
+    """A report with one loss after a flood; only its first scope's pairs were leaking."""
+    changed = value(plan)
+    cell = next(v for v in changed["verdicts"] if v["findings"] and v["channel"] == "metadata")
+    lost = {**cell["findings"][0], "id": "metadata-S8-7", "reader": "b/s8-6", "source": None}
+    changed["verdicts"].append({**cell, "scope": "S8", "findings": [lost]})
+    return parse_report(json.dumps(changed).encode())
+
+
+FLOODED = replace(
+    PLAN,
+    cells=(*PLAN.cells, Cell(scope=ProbeScope.S8, channel=Channel.METADATA, reuse_expected=True)),
+    protected_tokens=400,
+    protected_words=320,
+    flood_tokens=900,
+)
+
+
+def test_flood_is_sent_again_with_its_sizes_and_controls() -> None:
+    again = planned(flooded_report(FLOODED), "metadata-S8-7")
+    assert again.pairs is not None
+    old = next(p for p in iter_pairs(FLOODED) if (p.scope, p.number) == (ProbeScope.S8, 6))
+    floods = [pair for pair in again.pairs if pair.scope is ProbeScope.S8]
+    controls = [pair for pair in again.pairs if pair.scope is ProbeScope.S0]
+    assert len(floods) == len(controls) == 12
+    assert {(p.writer, p.reader, p.flooder) for p in floods} == {
+        (old.writer, old.reader, old.flooder)
+    }
+    assert {len(prompt.words) for pair in floods for prompt in pair.prompts} == {320}
+    assert {len(prompt.words) for pair in controls for prompt in pair.prompts} == {512}
+    assert again.plan.num_flood_prompts == FLOODED.num_flood_prompts == 3
+    assert {cell.scope for cell in again.plan.cells} == {ProbeScope.S0, ProbeScope.S8}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protected_tokens": None},
+        {"protected_words": 0},
+        {"protected_words": 10**9},
+        {"flood_tokens": 10**15},
+        {"flood_tokens": -1},
+    ],
+)
+def test_flood_that_no_audit_plans_is_not_sent(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        planned(flooded_report(replace(FLOODED, **changes)), "metadata-S8-7")
+
+
+def test_saved_state_is_brought_again_and_not_in_the_controls() -> None:
+    plan = replace(PLAN, saves_state=True)
+    changed = value(plan)
+    cell = next(v for v in changed["verdicts"] if (v["channel"], v["scope"]) == ("metadata", "S5"))
+    other = next(f for v in changed["verdicts"] for f in v["findings"])
+    cell["findings"] = [{**other, "id": "metadata-S5-9", "reader": "b/s5-7", "source": "a/s5-7"}]
+    again = planned(parse_report(json.dumps(changed).encode()), "metadata-S5-9")
+    assert again.plan.saves_state
+    assert again.pairs is not None
+    assert {(p.scope, p.restores) for p in again.pairs} == {
+        (ProbeScope.S5, True),
+        (ProbeScope.S0, False),
+    }
+    assert all(p.number % 4 == 3 for p in again.pairs)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from kvward.audit.decide.content import (
     judge_content,
 )
 from kvward.audit.decide.differential import DifferentialEvidence, judge_differential
+from kvward.audit.decide.interference import judge_interference
 from kvward.audit.decide.metadata import judge_metadata
 from kvward.audit.decide.timing import judge_timing
 
@@ -20,6 +21,7 @@ __all__ = [
     "DifferentialEvidence",
     "judge_content",
     "judge_differential",
+    "judge_interference",
     "judge_metadata",
     "judge_timing",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvward.audit.decide.doors import NO_DOORS, DoorEvidence
 from kvward.audit.decide.parts import MAX_UNREADABLE_RATIO, NO_REUSE, make_verdict
 from kvward.audit.stats.bounds import bound_with_sensitivity, lower_rate, upper_rate
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
@@ -24,6 +25,7 @@ class ContentEvidence:
         control: Own canaries read back from the cache.
         num_unnamed: Outputs with foreign words that could be anybody's, this scope's too.
         reuse_seen: Whether any reuse was seen in this run; None when the target does not tell.
+        doors: What side doors showed; no output, and never counted as one.
     """
 
     trials: Trials
@@ -34,6 +36,7 @@ class ContentEvidence:
     control: Control
     num_unnamed: int
     reuse_seen: bool | None
+    doors: DoorEvidence = NO_DOORS
 
 
 def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) -> Verdict:
@@ -46,6 +49,8 @@ def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) ->
     unreadable = evidence.num_unreadable / max(1, evidence.num_read + evidence.num_unreadable)
     if evidence.findings:
         outcome, reason = Outcome.VIOLATED, _content_reason(evidence.findings)
+    elif evidence.doors.findings:
+        outcome, reason = Outcome.VIOLATED, evidence.doors.reason
     elif (trouble := evidence.trials.trouble) is not None:
         outcome, reason = Outcome.INCONCLUSIVE, trouble
     elif not control.held:
@@ -72,7 +77,7 @@ def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) ->
         stamp,
         outcome=outcome,
         reason=reason,
-        events=events,
+        events=events + evidence.doors.num_events,
         bound=bound if bound < 1 else None,
         bound_kind="rate per output",
         sensitivity=sensitivity,
@@ -80,8 +85,9 @@ def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) ->
             control,
             Control(name="decoys named", seen=evidence.decoy_hits, tried=evidence.num_read,
                     held=evidence.decoy_hits == 0),
+            *evidence.doors.controls,
         ),
-        findings=evidence.findings,
+        findings=(*evidence.findings, *evidence.doors.findings),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ def judge_metadata(
     control: MetadataReading | None,
     findings: tuple[Finding, ...],
     odd: tuple[Finding, ...] = (),
+    beside: tuple[Control, ...] = (),
 ) -> Verdict:
     """Decide a metadata cell.
 
@@ -28,6 +29,7 @@ def judge_metadata(
         findings: Facts about every probe that must not report reuse and did.
         odd: The same about any other answer: told of more reuse than its own scopes explain, or
             not its request's own.
+        beside: What else was tried in these pairs, for the reader.
     """
     is_control = control is None
     own = reading if control is None else control
@@ -87,6 +89,6 @@ def judge_metadata(
         bound=bound if bound < 1 else None,
         bound_kind="rate per probe",
         sensitivity=sensitivity,
-        controls=(positive,),
+        controls=(positive, *beside),
         findings=(*findings, *others),
     )

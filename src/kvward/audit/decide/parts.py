@@ -18,6 +18,7 @@ _CLAUSES = {
     Channel.METADATA: "metadata",
     Channel.TIMING: "scope",
 }
+_CLAUSE_OF_SCOPE = {ProbeScope.S5: "origin", ProbeScope.S8: "interference"}
 
 
 def make_verdict(
@@ -40,7 +41,7 @@ def make_verdict(
 ) -> Verdict:
     """Put a verdict together from what was decided and what every verdict of the run carries."""
     return Verdict(
-        clause="origin" if scope is ProbeScope.S5 else _CLAUSES[channel],
+        clause=_CLAUSE_OF_SCOPE.get(scope, _CLAUSES[channel]),
         scope=scope,
         channel=channel,
         tier=stamp.cache_tier,

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from kvward.audit.canary.codebook import Codebook, Session
 from kvward.audit.decide.content import MIN_CONTENT_SENSITIVITY, ContentEvidence
+from kvward.audit.decide.doors import NO_DOORS, DoorEvidence
 from kvward.audit.detectors.content import attribute, count_decoy_hits, read_foreign_words
 from kvward.audit.detectors.timing import TimingReading
+from kvward.audit.evidence.doors import num_comparisons
 from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
@@ -20,13 +22,21 @@ NUM_DECOYS = 999
 
 
 def content_evidence(
-    plan: Plan, trials: Sequence[Trial], timing: dict[ProbeScope, TimingReading]
+    plan: Plan,
+    trials: Sequence[Trial],
+    timing: dict[ProbeScope, TimingReading],
+    *,
+    doors: DoorEvidence = NO_DOORS,
 ) -> dict[ProbeScope, ContentEvidence]:
-    """Return what the answers under load show of foreign words, by probe scope."""
+    """Return what the answers under load show of foreign words, by probe scope.
+
+    Args:
+        doors: What side doors showed beside them, all of it other tenants'.
+    """
     codebook = Codebook(seed=plan.seed)
     sessions = audit_sessions(plan)
     decoys = codebook.decoys(NUM_DECOYS)
-    comparisons = plan.sizes.content_outputs * len(sessions)
+    comparisons = num_comparisons(plan)
     num_read = num_unreadable = decoy_hits = 0
     findings: dict[ProbeScope, list[Finding]] = {
         scope: [] for scope in (ProbeScope.S0, ProbeScope.S2, ProbeScope.S3)
@@ -63,6 +73,7 @@ def content_evidence(
             control=control,
             num_unnamed=0 if scope is ProbeScope.S0 else num_unnamed,
             reuse_seen=reuse,
+            doors=doors if scope is ProbeScope.S3 else NO_DOORS,
         )
         for scope in findings
     }

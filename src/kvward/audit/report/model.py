@@ -90,6 +90,8 @@ class AuditReport:
         ]
         if (ProbeScope.S2, Channel.METADATA) not in planned:
             rows.append("reuse between two conversations of one tenant: no level was declared")
+        if (ProbeScope.S8, Channel.METADATA) not in planned:
+            rows.append("what a flood of one tenant does to another's state: no share was declared")
         rows += [
             f"the {channel} channel"
             for channel in Channel

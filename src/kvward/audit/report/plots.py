@@ -34,7 +34,7 @@ _COLORS = ("#0b6e99", "#b45309", "#7c3aed", "#b91c1c", "#166534", "#111827")
 
 def plot_times(report: AuditReport) -> Plot | None:
     """Return, for each probe scope, how times of primed and unprimed probes are distributed."""
-    scopes = [s for s in report.plan.pair_scopes if report.judgement.pairs[s]]
+    scopes = [s for s in report.plan.pair_scopes if report.judgement.pairs.get(s)]
     if not scopes:
         return None
     told = []
@@ -73,7 +73,8 @@ def plot_times(report: AuditReport) -> Plot | None:
 
 def plot_evidence(report: AuditReport) -> Plot | None:
     """Return how the evidence for "primed is faster" grew with the pairs."""
-    scopes = [s for s in report.plan.pair_scopes if report.judgement.timing[s].log_e_path]
+    timing = report.judgement.timing
+    scopes = [s for s in report.plan.pair_scopes if s in timing and timing[s].log_e_path]
     if not scopes:
         return None
     line = log10(report.plan.evidence_threshold)
@@ -82,7 +83,7 @@ def plot_evidence(report: AuditReport) -> Plot | None:
         figure = Figure(figsize=(WIDTH_INCHES, 3.2))
         axis = figure.subplots()
         for number, scope in enumerate(scopes):
-            path = np.array(report.judgement.timing[scope].log_e_path) / np.log(10)
+            path = np.array(timing[scope].log_e_path) / np.log(10)
             color, stroke, mark = _SCOPES.get(scope, (_INK, "-", "x"))
             name = f"{scope.value} (control)" if scope is ProbeScope.S0 else scope.value
             axis.plot(

@@ -94,7 +94,7 @@ def outcome_text(verdict: Verdict) -> str:
 def finding_text(finding: Finding) -> str:
     """Return one finding as a sentence."""
     at = "" if finding.replica is None else f" at replica {finding.replica}"
-    if finding.cached_tokens is None and finding.note is not None:
+    if finding.cached_tokens is None and finding.note is not None and not finding.words:
         source = f", of {finding.source}" if finding.source else ""
         return f"The answer to {finding.reader}{at}: {finding.note}{source}."
     if finding.cached_tokens is not None:
@@ -109,7 +109,8 @@ def finding_text(finding: Finding) -> str:
             f"The answer to {finding.reader}{at} holds words of no single other session: {words}."
         )
     chance = f", by chance {finding.probability:.0e}" if finding.probability is not None else ""
-    return f"{finding.reader}{at} was shown {finding.source}'s words: {words}{chance}."
+    note = f"; {finding.note}" if finding.note else ""
+    return f"{finding.reader}{at} was shown {finding.source}'s words: {words}{chance}{note}."
 
 
 def _verdict_lines(verdict: Verdict) -> list[str]:

@@ -21,6 +21,7 @@ from kvward.audit.target.preset import KeyHeader, Preset, RoutePreset
 from kvward.audit.target.reader import ReplyReader
 from kvward.audit.target.request import write_identity, write_key, write_request
 from kvward.audit.target.scrub import Scrubber, scrub_reply
+from kvward.audit.target.side import SideAnswer, SideRequest
 from kvward.audit.target.wire import (
     Framing,
     WireError,
@@ -262,6 +263,52 @@ class Target:
             self._pace.pause(call.replica, pause)
             waited_s += pause
         raise AssertionError("the last attempt returns")
+
+    async def ask(
+        self, tenant: str, request: SideRequest, *, conversation: str, replica: int = 0
+    ) -> SideAnswer:
+        """Send one request that is no prompt. Network trouble is data here, as in `send`.
+
+        It is never repeated; pace and budget count it like any other.
+
+        Raises:
+            TargetError: The target is not open.
+        """
+        counted = Call(tenant=tenant, prompt="", max_tokens=0, conversation=None)
+        await self._pace.wait(replica)
+        excess = self._open_budget.take(counted)
+        start_ns = time.perf_counter_ns()
+        if excess is not None:
+            return SideAnswer(
+                status=None, start_ns=start_ns, total_ns=0, error=f"not sent: {excess}"
+            )
+        self._open_budget.refund(counted)
+        headers = write_identity(
+            self.preset, model=self.model, key=self._keys[tenant], conversation=conversation
+        )
+        status, body, error = None, b"", None
+        try:
+            async with self._open_session.request(
+                request.method,
+                self.urls[replica] + request.path,
+                data=None if request.body is None else msgspec.json.encode(request.body),
+                headers={**headers, "content-type": "application/json"},
+                allow_redirects=False,
+            ) as response:
+                status = response.status
+                if status == 200:
+                    body = await read_whole(response.content.iter_any())
+                else:
+                    error = await _refusal(response)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, WireError) as exc:
+            status, error = None, type(exc).__name__
+        return SideAnswer(
+            status=status,
+            start_ns=start_ns,
+            total_ns=time.perf_counter_ns() - start_ns,
+            body=body,
+            error=None if error is None else self._scrub(error),
+        )
 
     async def _attempt(self, call: Call, route: RoutePreset) -> _Attempt:
         request = write_request(

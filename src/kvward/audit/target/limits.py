@@ -122,9 +122,9 @@ def planned_spend(plan: Plan, preset: Preset, price: Price | None) -> Spend:
     places = max(1, len(plan.replicas)) * len(plan.routes)
     warm_up = 0 if plan.cache_tier is CacheTier.DEVICE else WARM_UP_CALLS * places
     pairs += warm_up
-    words = content * _CONTENT_WORDS + pairs * plan.prompt_tokens
+    words = content * _CONTENT_WORDS + pairs * plan.prompt_tokens + plan.num_side_words
     prompt = round(words * preset.tokens_per_word)
-    completion = content * _OUTPUT_TOKENS + pairs
+    completion = content * _OUTPUT_TOKENS + pairs + plan.num_side_requests
     cost = None
     if price is not None:
         written = price.prompt * preset.write_price_ratio

@@ -33,6 +33,7 @@ from kvward.audit.target.shapes import (
     Responses,
     Shape,
 )
+from kvward.audit.target.side import Door, SavedState, SideRequest
 from kvward.errors import ConfigError
 
 CONVERSATION_HEADER = "x-kvward-conversation"
@@ -107,6 +108,8 @@ class Preset:
         tokens_per_word: At most, of our code words, for estimates of cost. 1 on the canary model.
         write_price_ratio: What a token costs that is written to the cache, against one that is
             read normally.
+        doors: What lists cached state or requests in flight; empty where nothing is known to.
+        saved_state: How the state of a slot is saved and put back; None where nothing is known to.
         unverified: What could not be looked up, in a sentence; empty when nothing is open.
     """
 
@@ -123,6 +126,8 @@ class Preset:
     min_prompt_tokens: int = 1
     tokens_per_word: float = 3.0
     write_price_ratio: float = 1.0
+    doors: tuple[Door, ...] = ()
+    saved_state: SavedState | None = None
     facts: tuple[Fact, ...] = ()
     unverified: str = ""
 
@@ -209,6 +214,26 @@ _LAB = Preset(
         for route in (Route.COMPLETIONS, Route.CHAT)
     },
     tokens_per_word=1.0,
+    doors=(
+        Door(
+            name="slots",
+            request=SideRequest(method="POST", path="/slots", body={"action": "list"}),
+        ),
+    ),
+    saved_state=SavedState(
+        pin={route: {"id_slot": 0} for route in (Route.COMPLETIONS, Route.CHAT)},
+        save=SideRequest(
+            method="POST",
+            path="/slots",
+            body={"action": "save", "id_slot": 0, "cache_salt": "{salt}"},
+        ),
+        restore=SideRequest(
+            method="POST",
+            path="/slots",
+            body={"action": "restore", "id_slot": 0, "cache_salt": "{salt}", "state": "{state}"},
+        ),
+        state_path="state",
+    ),
     facts=(Fact(source="the lab itself, tested for real", seen="this version"),),
 )
 _VLLM = Preset(
@@ -322,6 +347,17 @@ _LLAMACPP = Preset(
     ),
     headers={CONVERSATION_HEADER: "{conversation}"},
     forged_body={Route.COMPLETIONS: _LLAMACPP_FORGED, Route.CHAT: _LLAMACPP_FORGED},
+    doors=(Door(name="slots", request=SideRequest(path="/slots")),),
+    saved_state=SavedState(
+        pin={route: {"id_slot": 0} for route in (Route.COMPLETIONS, Route.CHAT)},
+        save=SideRequest(
+            method="POST", path="/slots/0?action=save", body={"filename": "{name}.bin"}
+        ),
+        restore=SideRequest(
+            method="POST", path="/slots/0?action=restore", body={"filename": "{name}.bin"}
+        ),
+        state_path=None,
+    ),
     facts=(
         Fact(source="ggml-org/llama.cpp tools/server/README.md, timings", seen="October 2026"),
         Fact(source="ggml-org/llama.cpp pull request 19361", seen="merged February 2026"),
@@ -330,8 +366,14 @@ _LLAMACPP = Preset(
             "danbev/learning-ai notes/llama.cpp/llama-server.md",
             seen="read December 2026",
         ),
+        Fact(
+            source="ggml-org/llama.cpp tools/server/README.md: GET /slots, POST /slots/{id_slot}; "
+            "pull request 15630 (prompts are shown with LLAMA_SERVER_SLOTS_DEBUG only)",
+            seen="commit 00dc8057ab28; August 2025",
+        ),
     ),
-    unverified="The Server header is that of the C++ source; proxies remove it.",
+    unverified="The Server header is that of the C++ source; proxies remove it. Slots are saved "
+    "only with --slot-save-path; no such server was run.",
 )
 _OLLAMA = Preset(
     name="ollama",

@@ -7,10 +7,10 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kvward.audit.plan import LOAD_CHANNELS, Sizes, Tier
+from kvward.audit.plan import BLOCK_TOKENS, LOAD_CHANNELS, Sizes, Tier
 from kvward.audit.target import Command, Control, ControlRequest, Controls
 from kvward.cli.auditing import AuditRequest, run_audit
 from kvward.cli.process import ServerProcess
@@ -27,6 +27,7 @@ _CONTROL_OUTPUTS = 60
 _BLOCKS, _HOST_BLOCKS, _BY_KEY = "--blocks", "--host-blocks", "--scope-by-key"
 _ADAPTER, _UPDATES = "--adapter", "--allow-updates"
 _CROWD = 800
+_SCOPE_QUOTA = "--scope-quota"
 _COUNTED = re.compile(
     r"^[a-z0-9-]+: (?P<strikes>[\d,]+) of (?P<chances>[\d,]+) opportunities", re.MULTILINE
 )
@@ -93,7 +94,12 @@ def meet(
 def _requests(url: str, start: tuple[str, ...], effort: Effort) -> list[tuple[str, AuditRequest]]:
     """Return the audits of an engine: its memory, and its offload tier if it has one."""
     changes = _changes(url, start)
-    audits = [("memory", _request(url, start, effort, tier=CacheTier.DEVICE, controls=changes))]
+    memory = _request(url, start, effort, tier=CacheTier.DEVICE, controls=changes)
+    if _SCOPE_QUOTA in start:
+        # What an operator who started it so would promise to every tenant.
+        quota_blocks = int(start[start.index(_SCOPE_QUOTA) + 1])
+        memory = replace(memory, protected_tokens=quota_blocks * BLOCK_TOKENS)
+    audits = [("memory", memory)]
     if _HOST_BLOCKS in start:
         # With how many blocks the engine was started: fewer would leave some of them untouched.
         blocks = start[start.index(_BLOCKS) + 1]
