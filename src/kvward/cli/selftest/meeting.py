@@ -27,6 +27,7 @@ _CONTROL_OUTPUTS = 60
 _BLOCKS, _HOST_BLOCKS, _BY_KEY = "--blocks", "--host-blocks", "--scope-by-key"
 _ADAPTER, _UPDATES = "--adapter", "--allow-updates"
 _CROWD = 800
+_OFFLOAD_SCOPES, _OFFLOAD_WORDS, _MIN_WORDS = 5, 512, 4 * BLOCK_TOKENS
 _SCOPE_QUOTA = "--scope-quota"
 _COUNTED = re.compile(
     r"^[a-z0-9-]+: (?P<strikes>[\d,]+) of (?P<chances>[\d,]+) opportunities", re.MULTILINE
@@ -100,14 +101,30 @@ def _requests(url: str, start: tuple[str, ...], effort: Effort) -> list[tuple[st
         quota_blocks = int(start[start.index(_SCOPE_QUOTA) + 1])
         memory = replace(memory, protected_tokens=quota_blocks * BLOCK_TOKENS)
     audits = [("memory", memory)]
-    if _HOST_BLOCKS in start:
+    words = _offload_words(start, effort)
+    if words is not None:
         # With how many blocks the engine was started: fewer would leave some of them untouched.
         blocks = start[start.index(_BLOCKS) + 1]
         press = (sys.executable, "-m", "kvward", "lab", "press", url, _BLOCKS, blocks)
         flush: _Actions = {Control.FLUSH_DEVICE: Command(words=press, empties_in_place=True)}
         request = _request(url, start, effort, tier=CacheTier.HOST, controls=changes | flush)
-        audits.append(("offload", request))
+        audits.append(("offload", replace(request, prompt_tokens=words)))
     return audits
+
+
+def _offload_words(start: tuple[str, ...], effort: Effort) -> int | None:
+    """Return how long prompts may be to be found in the offload tier, between priming and probing.
+
+    Each pair leaves three prompts there, at most two of them before the last one is asked for.
+
+    Returns:
+        None where there is no such tier, or none that would keep so many prompts.
+    """
+    if _HOST_BLOCKS not in start:
+        return None
+    host_blocks = int(start[start.index(_HOST_BLOCKS) + 1])
+    words = host_blocks // (2 * effort.pairs * _OFFLOAD_SCOPES) * BLOCK_TOKENS
+    return min(words, _OFFLOAD_WORDS) if words >= _MIN_WORDS else None
 
 
 def _changes(url: str, start: tuple[str, ...]) -> _Actions:

@@ -55,7 +55,7 @@ KEY_DEFECTS = (
     Defect(
         slip=Slip.MODEL_MISSING_OFFLOAD,
         failure_class="K-SCOPE",
-        channels=frozenset({Channel.METADATA, Channel.DIFFERENTIAL}),
+        channels=frozenset({Channel.METADATA, Channel.DIFFERENTIAL, Channel.TIMING}),
         summary="Names in the host tier leave out the model and its adapter.",
         opportunity=None,
         start=("--blocks", "96", "--host-blocks", "4096", *_ADAPTERS),
@@ -75,7 +75,7 @@ KEY_DEFECTS = (
     Defect(
         slip=Slip.ADAPTER_MISSING,
         failure_class="K-ADAPTER",
-        channels=frozenset({Channel.METADATA, Channel.DIFFERENTIAL}),
+        channels=frozenset({Channel.METADATA, Channel.DIFFERENTIAL, Channel.TIMING}),
         summary="The adapter does not enter the key.",
         opportunity=None,
         start=_ADAPTERS,
@@ -85,7 +85,7 @@ KEY_DEFECTS = (
     Defect(
         slip=Slip.ADAPTER_RELOAD_STALE,
         failure_class="K-ADAPTER",
-        channels=frozenset({Channel.METADATA, Channel.DIFFERENTIAL}),
+        channels=frozenset({Channel.METADATA, Channel.DIFFERENTIAL, Channel.TIMING}),
         summary="The key has an adapter's name in place of its weights.",
         opportunity=None,
         start=(*_ADAPTERS, "--allow-updates"),
@@ -95,7 +95,7 @@ KEY_DEFECTS = (
     Defect(
         slip=Slip.WEIGHTS_RELOAD_STALE,
         failure_class="K-STALE",
-        channels=frozenset({Channel.METADATA, Channel.DIFFERENTIAL}),
+        channels=frozenset({Channel.METADATA, Channel.DIFFERENTIAL, Channel.TIMING}),
         summary="The key names the weights the engine was started with, whatever it has now.",
         opportunity=None,
         start=("--allow-updates",),
@@ -105,7 +105,9 @@ KEY_DEFECTS = (
     Defect(
         slip=Slip.MEDIA_MISSING,
         failure_class="K-CONTENT",
-        channels=frozenset({Channel.CONTENT, Channel.METADATA, Channel.DIFFERENTIAL}),
+        channels=frozenset(
+            {Channel.CONTENT, Channel.METADATA, Channel.DIFFERENTIAL, Channel.TIMING}
+        ),
         summary="A picture does not enter the key; its placeholders are those of any other.",
         opportunity=None,
         start=(),
@@ -125,7 +127,9 @@ KEY_DEFECTS = (
     Defect(
         slip=Slip.MEDIA_SHAPE_MISSING,
         failure_class="K-HASH",
-        channels=frozenset({Channel.CONTENT, Channel.METADATA, Channel.DIFFERENTIAL}),
+        channels=frozenset(
+            {Channel.CONTENT, Channel.METADATA, Channel.DIFFERENTIAL, Channel.TIMING}
+        ),
         summary="A picture enters the key with its bytes, and without its width and height.",
         opportunity=None,
         start=(),

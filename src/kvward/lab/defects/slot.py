@@ -32,7 +32,9 @@ SLOT_DEFECTS = (
     Defect(
         slip=Slip.SLOT_STATE_UNVERIFIED,
         failure_class="A-TRUST",
-        channels=frozenset({Channel.CONTENT, Channel.METADATA, Channel.DIFFERENTIAL}),
+        channels=frozenset(
+            {Channel.CONTENT, Channel.METADATA, Channel.DIFFERENTIAL, Channel.TIMING}
+        ),
         summary="A saved state is put back whoever saved it, and whatever was done to it.",
         opportunity=None,
         start=_SLOTS,
