@@ -164,8 +164,17 @@ Between = Callable[[Pair, str | None], Awaitable[None]]
 After = Callable[[Pair], Awaitable[None]]
 
 
+async def _nothing(*_: object) -> None:
+    """Do what most pairs need in between."""
+
+
 async def run_pair(
-    pair: Pair, send: Send, *, change: Alter, between: Between, after: After
+    pair: Pair,
+    send: Send,
+    *,
+    change: Alter = _nothing,
+    between: Between = _nothing,
+    after: After = _nothing,
 ) -> None:
     """Prime one prompt as the writer, then probe both as the reader.
 
