@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -25,7 +25,7 @@ import msgspec
 from figures import Figure, publish
 from kvward.audit.evidence.asked import Asked
 from kvward.audit.exchange import Call, Ending, Reply
-from kvward.audit.history import HistoryFile, Trial, load_history
+from kvward.audit.history import SIDE_ARMS, HistoryFile, Trial, load_history
 from kvward.audit.judge import judge
 from kvward.audit.plan import Plan, Sizes, Tier
 from kvward.audit.run import AuditRun
@@ -37,7 +37,7 @@ from kvward.terms import Channel
 from soak_audit import prepare
 
 SIZES = Sizes(content_outputs=1500, control_outputs=40, pairs=1)
-LAB = PRESETS["kvward-lab"]
+LAB = replace(PRESETS["kvward-lab"], doors=(), saved_state=None)
 KEY = "bench-key"
 
 
@@ -103,6 +103,7 @@ def measure(arguments: list[str], keys: dict[str, str], folder: Path, *, clients
 
 def replay_per_s(plan: Plan, trials: list[Trial], folder: Path) -> float:
     """Run the plan again on what it was answered, and judge that."""
+    plan = replace(plan, doors=(), saves_state=False)
     target = Recorded(plan, trials)
 
     async def no_change(_: object) -> None:
@@ -126,12 +127,14 @@ def replay_per_s(plan: Plan, trials: list[Trial], folder: Path) -> float:
 class Recorded:
     """Answers each prompt with what it was answered before, as the bytes of a stream."""
 
+    preset = LAB
+
     def __init__(self, plan: Plan, trials: list[Trial]) -> None:
         asked = Asked(plan)
         self._answers = {
             " ".join(asked.words(trial)): write_answer(trial)
             for trial in trials
-            if trial.ending is Ending.DONE
+            if trial.ending is Ending.DONE and trial.arm not in SIDE_ARMS
         }
 
     async def send(self, call: Call) -> Reply:
