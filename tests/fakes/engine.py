@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -78,6 +79,7 @@ class Fake:
 
     keys = ("ka-secret", "kb-secret")
     min_cached_words = 1
+    lives_s = 1e9
 
     def __init__(
         self, *, shared: bool = False, faults: Iterable[Fault] = (), reports: bool = True
@@ -86,7 +88,7 @@ class Fake:
         self.faults = deque(faults)
         self.asked: list[Asked] = []
         self.gone: list[str] = []
-        self._prefixes: set[tuple[str, ...]] = set()
+        self._prefixes: dict[tuple[str, ...], float] = {}
 
     # What subclasses give.
 
@@ -116,12 +118,12 @@ class Fake:
         blocks = [(scope, *words[:end]) for end in range(BLOCK_WORDS, len(words), BLOCK_WORDS)]
         cached = 0
         for block in blocks:
-            if block not in self._prefixes:
+            if self._prefixes.get(block, -1e9) < time.monotonic() - self.lives_s:
                 break
             cached += BLOCK_WORDS
         if len(words) < self.min_cached_words:
             return Generated(len(words), 0, 0, self._say(tokens), logprobs)
-        self._prefixes.update(blocks)
+        self._prefixes |= dict.fromkeys(blocks, time.monotonic())
         created = len(blocks) * BLOCK_WORDS - cached
         return Generated(len(words), cached, created, self._say(tokens), logprobs)
 

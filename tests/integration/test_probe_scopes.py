@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from fakes import FAKES
 from kvward.audit.history import Arm, load_history
 from kvward.audit.plan import Sizes, Tier
 from kvward.audit.report import AuditReport
@@ -178,6 +179,35 @@ def test_other_model_that_is_not_served_is_said_before_anything_is_sent(tmp_path
     ):
         audit(server.url, tmp_path, other_model="nobody")
     assert not (tmp_path / "history.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("lives_s", "expected"), [(0.5, Outcome.NOT_OBSERVED), (600.0, Outcome.VIOLATED)]
+)
+def test_state_past_its_lifetime_is_a_violation(
+    tmp_path: Path, lives_s: float, expected: Outcome
+) -> None:
+    async def run() -> AuditReport:
+        fake = FAKES["vllm"]()
+        fake.lives_s = lives_s
+        async with fake.serving() as url:
+            request = AuditRequest(
+                url=url, keys={"a": fake.keys[0], "b": fake.keys[1]}, model=None, tier=Tier.SMOKE,
+                seed=3, channels=[Channel.METADATA], declared_level=SharingLevel.TENANT, clients=1,
+                prompt_tokens=96, lifetime_s=1.0,
+                sizes=Sizes(content_outputs=0, control_outputs=0, pairs=12),
+            )  # fmt: skip
+            result = await run_audit(request, folder=tmp_path)
+            assert result is not None
+            return result[0]
+
+    report = asyncio.run(run())
+    assert outcome(report, ProbeScope.S6) is expected
+    assert outcome(report, ProbeScope.S0) is Outcome.NOT_OBSERVED
+    _, trials = load_history(tmp_path / "history.jsonl")
+    late = [trial for trial in trials if trial.scope is ProbeScope.S6]
+    ready = max(t.start_ns + t.total_ns for t in late if t.arm is Arm.PRIME)
+    assert all(t.start_ns >= ready + 1_000_000_000 for t in late if t.arm is not Arm.PRIME)
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,11 @@ _KINDS_PERIOD = 12
 
 
 class Change(StrEnum):
-    """What the operator does to the target between priming and probing."""
+    """What happens to the target between priming and probing, by the operator or by waiting."""
 
     RELOAD = "reload"
     ERASE = "erase"
+    EXPIRE = "expire"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,8 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
     random = derive_random(plan.seed, "pairs")
     couples = list(permutations(plan.tenants, 2))
     kinds = _model_kinds(plan)
+    # Erased state, and state past its lifetime, in turn.
+    gone = [Change.ERASE] * plan.erases + [Change.EXPIRE] * bool(plan.lifetime_s)
     for number in range(plan.sizes.pairs):
         for index in random.permutation(len(plan.pair_scopes)):
             scope = plan.pair_scopes[int(index)]
@@ -108,7 +111,7 @@ def iter_pairs(plan: Plan) -> Iterator[Pair]:
                 ),
                 forged_salt=f"audit-{int(random.integers(2**48)):012x}",
                 models=kind.models,
-                change=Change.ERASE if scope is ProbeScope.S6 else kind.change,
+                change=gone[number % len(gone)] if scope is ProbeScope.S6 else kind.change,
                 images=None
                 if scope is not ProbeScope.S7
                 else (

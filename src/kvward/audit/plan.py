@@ -32,6 +32,7 @@ CROWD = "crowd"
 """Conversation of the requests that differ in their pictures only."""
 
 
+MAX_LIFETIME_S = 86_400
 FORMAT_VERSION = 3
 """Of plans and histories. 1 had one route, one address and no preset, 2 no other model, salts or
 pictures; files of them name none."""
@@ -117,6 +118,8 @@ class Plan:
         streamed: Whether answers are streamed, so that the first token has a time of its own.
         other_model: Another model, revision or adapter of the same server; empty for none.
         reloads: Whether the operator can load other weights under one name between two requests.
+        erases: Whether the operator can have a conversation erased.
+        lifetime_s: After how many seconds no state may be reused; 0 where nobody said.
         salts: What the auditor sends as each tenant's scope, as a gateway would; empty where the
             stack decides by the tenants' keys.
         doors: Names of the side doors that are asked in the content phase, as the preset has them.
@@ -149,6 +152,8 @@ class Plan:
     streamed: bool = True
     other_model: str = ""
     reloads: bool = False
+    erases: bool = False
+    lifetime_s: float = 0.0
     salts: Mapping[str, str] = field(default_factory=dict)
     doors: tuple[str, ...] = ()
     saves_state: bool = False
@@ -231,7 +236,8 @@ class Plan:
         content = self.sizes.content_outputs + 2 * self.sizes.control_outputs
         pairs = 3 * self.sizes.pairs * len(self.pair_scopes) + self.num_crowd
         waves = content / max(1, self.clients) if self.has_content else 0
-        return (waves + pairs + self.num_side_requests) * seconds_per_request
+        requests = waves + pairs + self.num_side_requests
+        return requests * seconds_per_request + self.lifetime_s
 
     def to_json(self) -> bytes:
         """Return the canonical JSON of the plan: sorted keys, no white space."""
@@ -304,6 +310,7 @@ def make_plan(
     other_model: str = "",
     reloads: bool = False,
     erases: bool = False,
+    lifetime_s: float = 0.0,
     salted: bool = False,
     pictures: bool = False,
     doors: Sequence[str] = (),
@@ -316,6 +323,7 @@ def make_plan(
 
     Args:
         erases: Whether the operator can have a conversation erased.
+        lifetime_s: After how many seconds the stack promises to reuse nothing; 0 for no promise.
         salted: Whether the auditor sends a salt of its own for each tenant.
         pictures: Whether the target's model takes pictures.
 
@@ -345,6 +353,8 @@ def make_plan(
         raise ConfigError(f"Prompts have between {4 * BLOCK_TOKENS} and 100000 tokens.")
     if other_model and other_model == model:
         raise ConfigError("The other model is the same.", hint="Name another with --other-model.")
+    if not 0 <= lifetime_s <= MAX_LIFETIME_S:
+        raise ConfigError(f"A lifetime that is waited for has up to {MAX_LIFETIME_S} seconds.")
     if not 0 <= seed < 2**63:
         raise ConfigError("A seed lies between 0 and 2^63 - 1.")
     with_floods = protected_tokens is not None and cache_tier is CacheTier.DEVICE
@@ -379,7 +389,7 @@ def make_plan(
                 ProbeScope.S3,
                 *([ProbeScope.S4] if other_model or reloads else []),
                 *([] if salted else [ProbeScope.S5]),
-                *([ProbeScope.S6] if erases else []),
+                *([ProbeScope.S6] if erases or lifetime_s else []),
                 *([ProbeScope.S7] if pictures else []),
             },
         ),
@@ -391,6 +401,8 @@ def make_plan(
         streamed=streamed,
         other_model=other_model,
         reloads=reloads,
+        erases=erases,
+        lifetime_s=lifetime_s,
         salts=make_salts(tenants, run_nonce, other_model) if salted else {},
         doors=tuple(doors),
         # Behind a flush a state that was saved before it would prove nothing about a tier.

@@ -182,6 +182,8 @@ def plan_replay(
         streamed=old.streamed,
         other_model=old.other_model,
         reloads=old.reloads,
+        erases=old.erases,
+        lifetime_s=old.lifetime_s,
         salted=bool(old.salts),
         doors=old.doors,
         saves_state=old.saves_state,

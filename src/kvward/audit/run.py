@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
 from kvward.audit.flood import Flood
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
 from kvward.audit.load import Load, iter_steps
-from kvward.audit.pairs import Alter, Pair, iter_pairs, prime_pair, probe_pair, run_pair
+from kvward.audit.pairs import Alter, Change, Pair, iter_pairs, prime_pair, probe_pair, run_pair
 from kvward.audit.pictures import draw_image
 from kvward.audit.placement import Placement
 from kvward.audit.plan import BLOCK_TOKENS, CROWD, LOAD_CHANNELS, WARM_UP_CALLS, Plan
@@ -99,14 +100,17 @@ class AuditRun:
             self._phase = self._pair_phase
             if self._plan.pair_scopes:
                 await self._states.open()
-            for pair in self._pairs():
-                await run_pair(
-                    pair,
-                    self._send_pair,
-                    change=self._change,
-                    between=self._between,
-                    after=self._flood.look_back,
-                )
+            pairs = list(self._pairs())
+            for pair in pairs:
+                if pair.change is not Change.EXPIRE:
+                    await run_pair(
+                        pair,
+                        self._send_pair,
+                        change=self._change,
+                        between=self._between,
+                        after=self._flood.look_back,
+                    )
+            await self._run_expiring([pair for pair in pairs if pair.change is Change.EXPIRE])
             if self._given_pairs is None and self._plan.num_crowd:
                 self._phase = "pictures"
                 await self._run_crowd()
@@ -153,9 +157,25 @@ class AuditRun:
             )
             for call in self._placement.everywhere(warming):
                 await self._target.send(self._sign(call))
+        primed_at = time.monotonic()
         self._phase = self._pair_phase
-        for pair in pairs:
+        # State past its lifetime is looked for last, or what has to be there would be past it too.
+        for pair in sorted(pairs, key=lambda pair: pair.change is Change.EXPIRE):
+            if pair.change is Change.EXPIRE:
+                await self._wait_out_lifetime(primed_at)
             await probe_pair(pair, self._send_pair, hint=hints[pair.scope, pair.number])
+
+    async def _run_expiring(self, pairs: Sequence[Pair]) -> None:
+        """Prime all pairs, wait once until their state is past its lifetime, probe them."""
+        hints = [await prime_pair(pair, self._send_pair, change=self._change) for pair in pairs]
+        primed_at = time.monotonic()
+        for pair, hint in zip(pairs, hints, strict=True):
+            await self._wait_out_lifetime(primed_at)
+            await probe_pair(pair, self._send_pair, hint=hint)
+
+    async def _wait_out_lifetime(self, primed_at: float) -> None:
+        """Return when all that was primed by a time of the monotonic clock is past its lifetime."""
+        await asyncio.sleep(max(0.0, primed_at + self._plan.lifetime_s - time.monotonic()))
 
     async def _run_crowd(self) -> None:
         """Send one text with a fresh picture before it, many times, as one tenant.

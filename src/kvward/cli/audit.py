@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kvward.audit.history import Trial
-from kvward.audit.plan import Route, Tier
+from kvward.audit.plan import MAX_LIFETIME_S, Route, Tier
 from kvward.audit.report import AuditReport
 from kvward.audit.target import PRESETS, Limits, Price
 from kvward.cli.auditing import AuditRequest, run_audit
@@ -142,6 +142,14 @@ EXIT_CODES = {
     is_flag=True,
     help="The model takes pictures: state of one may not be reused for another.",
 )
+@click.option(
+    "--lifetime",
+    "lifetime_s",
+    type=click.FloatRange(min=0, max=MAX_LIFETIME_S),
+    default=0.0,
+    metavar="SECONDS",
+    help="The stack promises to reuse nothing that is older: this is waited for, once.",
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Repeats an audit; random by default.")
 @click.option("--clients", type=click.IntRange(1, 256), default=16, show_default=True)
 @click.option(
@@ -177,6 +185,7 @@ def command(
     price: str | None,
     model: str | None,
     other_model: str,
+    lifetime_s: float,
     salt_tenants: bool,
     pictures: bool,
     seed: int | None,
@@ -227,6 +236,7 @@ def command(
         clients=clients,
         prompt_tokens=prompt_tokens,
         other_model=other_model,
+        lifetime_s=lifetime_s,
         salted=salt_tenants,
         pictures=pictures,
         protected_tokens=protected_tokens,

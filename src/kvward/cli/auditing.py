@@ -53,6 +53,7 @@ class AuditRequest:
             caching at all.
         preset: What the target is; None asks it.
         routes: None for the first route that the preset has.
+        lifetime_s: After how many seconds the stack promises to reuse nothing; 0 for no promise.
         controls: What only the operator can do; a flush is needed for every tier but the device.
         other_model: Another model or adapter of the target; empty for none.
         salted: Whether to send a salt for each tenant, as a gateway would, instead of leaving it
@@ -84,6 +85,7 @@ class AuditRequest:
     title: str = "Audit"
     note: str = ""
     other_model: str = ""
+    lifetime_s: float = 0.0
     salted: bool = False
     pictures: bool = False
 
@@ -165,6 +167,7 @@ async def run_audit(
             other_model=request.other_model,
             reloads=Control.SWAP_ADAPTER in request.controls,
             erases=Control.ERASE in request.controls,
+            lifetime_s=request.lifetime_s,
             salted=request.salted,
             pictures=request.pictures,
             doors=[door.name for door in target.preset.doors],
@@ -344,7 +347,7 @@ def _change(plan: Plan, controls: Controls, target: Target) -> Alter:
         ConfigError: The plan needs a control that there is not.
     """
     needed = {
-        Control.ERASE: ProbeScope.S6 in plan.pair_scopes,
+        Control.ERASE: plan.erases and ProbeScope.S6 in plan.pair_scopes,
         Control.SWAP_ADAPTER: plan.reloads and ProbeScope.S4 in plan.pair_scopes,
     }
     for control, is_needed in needed.items():

@@ -65,6 +65,7 @@ def test_digest_names_everything_in_the_plan() -> None:
         {"prompt_tokens": 10},
         {"seed": -1},
         {"other_model": "m"},
+        {"lifetime_s": -1.0},
     ],
     ids=str,
 )
@@ -244,3 +245,5 @@ def test_pictures_of_a_pair_differ_in_bytes_or_in_shape_alone() -> None:
 def test_erased_pair_stays_inside_a_conversation() -> None:
     pairs = pairs_of(ProbeScope.S6, erases=True)
     assert all(pair.change is Change.ERASE and pair.writer == pair.reader for pair in pairs)
+    both = pairs_of(ProbeScope.S6, erases=True, lifetime_s=1.0)
+    assert [pair.change for pair in both[:2]] == [Change.ERASE, Change.EXPIRE]
