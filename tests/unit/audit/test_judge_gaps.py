@@ -55,6 +55,33 @@ def test_canary_that_is_printed_counts_although_the_answer_has_no_logprobs() -> 
     assert found[Channel.CONTENT, ProbeScope.S3].outcome is Outcome.VIOLATED
 
 
+def refused(words: str) -> Change:
+    def change(trial: Trial) -> Trial:
+        error = f"HTTP 400: cannot parse [{words}] at 17"
+        return replace(
+            trial, ending=Ending.FAILED, status=400, error=error, text="", top_logprobs=()
+        )
+
+    return change
+
+
+def test_error_that_quotes_another_tenant_is_a_leak() -> None:
+    quoting = refused(", ".join(SOURCE.canary))
+    verdict = verdicts(once(Arm.READ, quoting))[Channel.CONTENT, ProbeScope.S3]
+    assert verdict.outcome is Outcome.VIOLATED
+    assert verdict.findings[0].source == "a/c1"
+
+
+def test_error_that_quotes_the_request_or_a_few_words_accuses_nobody() -> None:
+    def quoting_itself(trial: Trial) -> Trial:
+        return refused(" ".join(trial.own_words))(trial)
+
+    for change in (quoting_itself, refused(" ".join(SOURCE.canary[:2]))):
+        found = verdicts(once(Arm.READ, change))
+        for scope in (ProbeScope.S0, ProbeScope.S2, ProbeScope.S3):
+            assert not found[Channel.CONTENT, scope].findings
+
+
 ENDINGS = {"cancelled": (Arm.CANCEL, Ending.CANCELLED), "broken off": (Arm.READ, Ending.FAILED)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from kvward.audit.canary.codebook import Codebook, Session
@@ -19,6 +20,7 @@ from kvward.audit.verdict import Control, Finding
 from kvward.terms import ProbeScope
 
 NUM_DECOYS = 999
+_WORD = re.compile("[a-z]+")
 
 
 def content_evidence(
@@ -47,7 +49,7 @@ def content_evidence(
         if trial.scope is not None:
             continue
         own = frozenset(trial.own_words)
-        reading = read_foreign_words(trial.top_logprobs, trial.text, own_words=own)
+        reading = read_foreign_words(trial.top_logprobs, _said(trial), own_words=own)
         if trial.arm in READ_ARMS and trial.ending is Ending.DONE:
             num_read += reading.measurable
             num_unreadable += not reading.measurable
@@ -77,6 +79,13 @@ def content_evidence(
         )
         for scope in findings
     }
+
+
+def _said(trial: Trial) -> str:
+    """Return what an answer says in words, an error's among them: it may quote somebody."""
+    if trial.error is None:
+        return trial.text
+    return " ".join([trial.text, *_WORD.findall(trial.error.lower())])
 
 
 def _explain(
