@@ -21,6 +21,12 @@ PYTHON = os.environ.get("KVWARD_LMCACHE_PYTHON", "")
 FOR_VLLM = os.environ.get("KVWARD_LMCACHE_FOR_VLLM", "")
 """Folder with LMCache's package alone, for vLLM's environment, which has what it imports."""
 _READY_S = 120.0
+_QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "DO_NOT_TRACK": "1",
+    "LMCACHE_TRACK_USAGE": "false",
+    "LMCACHE_DISABLE_BANNER": "1",
+}
 
 
 @dataclass(kw_only=True)
@@ -67,10 +73,12 @@ class LMCacheServer:
             str(Path(PYTHON).parent / "lmcache"), "server",
             "--host", "127.0.0.1", "--port", str(self.port),
             "--http-host", "127.0.0.1", "--http-port", str(self.http_port),
-            "--l1-size-gb", str(self.memory_gib), "--chunk-size", str(BLOCK_TOKENS),
+            "--l1-size-gb", str(self.memory_gib), "--eviction-policy", "LRU",
+            "--chunk-size", str(BLOCK_TOKENS),
+            "--supported-transfer-mode", "engine_driven",  # the one that there is for CPU
             "--disable-observability", "--l2-adapter", json.dumps(adapter),
         ]  # fmt: skip
-        environment = os.environ | {"HF_HUB_OFFLINE": "1", "LMCACHE_DISABLE_BANNER": "1"}
+        environment = os.environ | _QUIET
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
@@ -113,7 +121,7 @@ class LMCacheServer:
 
     @staticmethod
     def vllm_variables() -> dict[str, str]:
-        return {"PYTHONPATH": f"{SOURCE}{os.pathsep}{FOR_VLLM}"}
+        return _QUIET | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{FOR_VLLM}"}
 
     def _is_healthy(self) -> bool:
         try:
