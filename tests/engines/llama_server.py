@@ -51,7 +51,7 @@ class LlamaServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [
             PROGRAM, "--model", str(self.model), "--alias", MODEL_NAME, "--offline",
-            "--parallel", str(SLOTS), "--ctx-size", str(SLOTS * 8192), "--threads", "2",
+            "--parallel", str(SLOTS), "--ctx-size", str(SLOTS * 8192), "--threads", "1",
             "--cache-type-k", "f32", "--cache-type-v", "f32",
             "--host", "127.0.0.1", "--port", str(self.port), *self.arguments,
         ]  # fmt: skip

@@ -16,7 +16,6 @@ import pytest
 from engines.auditing import (
     STOCK_KEYS,
     Audit,
-    assert_content_not_observed,
     assert_metadata,
     audit,
 )
@@ -27,7 +26,10 @@ from kvward.cli.process import ServerProcess
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.llamacpp]
 
-_PRESET = ("--preset", "llamacpp")
+# After a streamed answer the server closes a connection that it said it would keep.
+_WHOLE = ("--no-stream", "--preset", "llamacpp")
+_PAIRS = (*_WHOLE, "--channel", "metadata", "--channel", "timing")
+_BY_CHANCE = 8  # tokens: what is reused has no blocks, and prompts may begin with the same word
 _NO_PROMPT_CACHE = ("--cache-ram", "0")
 _SLOT_OF = dict(zip(STOCK_KEYS.values(), range(1, 1 + len(STOCK_KEYS)), strict=True))
 _FILL = """
@@ -63,14 +65,17 @@ def audit_prompt_cache(
         f"version = 1\n[flush-device]\ncommand = {command}\nempties_in_place = true\n"
     )
     return audit(
-        url, keys, folder / "report", *_PRESET, "--cache-tier", "host",
+        url, keys, folder / "report", *_PAIRS, "--cache-tier", "host",
         "--controls", str(controls), record=record,
     )  # fmt: skip
 
 
 def test_llamacpp_shares_its_slots(canary_gguf: Path, tmp_path: Path) -> None:
     with LlamaServer(model=canary_gguf, folder=tmp_path / "llama") as server:
-        found = audit(server.url, STOCK_KEYS, tmp_path / "device", record="llama.cpp, bare, device")
+        found = audit(
+            server.url, STOCK_KEYS, tmp_path / "device", "--no-stream",
+            record="llama.cpp, bare, device",
+        )  # fmt: skip
         assert found.report["plan"]["preset"] == "llamacpp"  # it was recognised
         behind = audit_prompt_cache(
             server, server.url, STOCK_KEYS, tmp_path / "host", record="llama.cpp, bare, host"
@@ -78,8 +83,11 @@ def test_llamacpp_shares_its_slots(canary_gguf: Path, tmp_path: Path) -> None:
     for audited in (found, behind):
         assert audited.code == 1
         assert audited.is_read_by_its_owner()
-        assert_metadata(audited, S0="NOT_OBSERVED", S2="VIOLATED", S3="VIOLATED")
-    assert_content_not_observed(found)
+        assert_metadata(audited, S2="VIOLATED", S3="VIOLATED", S5="VIOLATED")
+    # The server takes logprobs from probabilities, which are 0 below the canary's heights: the
+    # auditor does not read its own canary back and says so.
+    assert set(found.outcomes("content").values()) == {"INCONCLUSIVE"}
+    assert set(found.outcomes("differential").values()) == {"INCONCLUSIVE"}
 
 
 def test_a_salt_parts_nobody_at_llamacpp(
@@ -90,7 +98,7 @@ def test_a_salt_parts_nobody_at_llamacpp(
     with LlamaServer(model=canary_gguf, folder=tmp_path / "llama") as server:
         gateway = open_gateway(gateways, ward, server.url, log=tmp_path / "gateway.log")
         found = audit(
-            gateway.url, ward.keys, tmp_path / "device", *_PRESET,
+            gateway.url, ward.keys, tmp_path / "device", *_PAIRS,
             record="llama.cpp, gateway, device",
         )  # fmt: skip
     assert found.is_read_by_its_owner()
@@ -106,17 +114,24 @@ def test_a_slot_for_each_tenant(canary_gguf: Path, tmp_path: Path, behind: bool)
         LlamaServer(model=canary_gguf, folder=tmp_path / "llama", arguments=arguments) as server,
         slot_for_each_key(server.url, _SLOT_OF) as url,
     ):
-        device = audit(url, STOCK_KEYS, tmp_path / "device", *_PRESET, record=f"{name}, device")
+        device = audit(url, STOCK_KEYS, tmp_path / "device", *_PAIRS, record=f"{name}, device")
         host = audit_prompt_cache(
             server, url, STOCK_KEYS, tmp_path / "host", record=f"{name}, host"
         )
-    assert device.is_read_by_its_owner()
     # Two conversations of a tenant have one slot.
-    assert_metadata(device, S2="VIOLATED", S3="NOT_OBSERVED", S5="NOT_OBSERVED")
+    assert largest_reuse(device, "S2") > _BY_CHANCE
     if behind:
         assert host.is_read_by_its_owner()
         assert_metadata(host, S2="VIOLATED", S3="VIOLATED", S5="VIOLATED")
-    else:
-        # Nothing lies there: the owner finds nothing again, and the audit does not hold.
-        assert not host.is_read_by_its_owner()
-        assert host.code == 2
+        assert largest_reuse(host, "S3") > _BY_CHANCE
+        return
+    for audited in (device, host):
+        for scope in ("S3", "S5"):
+            assert largest_reuse(audited, scope) <= _BY_CHANCE
+    # Nothing lies there: the owner finds nothing again, and so nothing is shown of others.
+    assert not host.is_read_by_its_owner()
+    assert host.code != 0
+
+
+def largest_reuse(found: Audit, scope: str) -> int:
+    return max(found.cached_tokens(scope), default=0)
