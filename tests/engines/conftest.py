@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,25 @@ from kvward.lab.fetch import cache_folder, fetch_smollm2
 from kvward.terms import SharingLevel
 from servers import write_policy
 
+_NEEDED = {
+    "vllm": ("KVWARD_VLLM_PYTHON",),
+    "lmcache": ("KVWARD_VLLM_PYTHON", "KVWARD_LMCACHE_PYTHON", "KVWARD_LMCACHE_FOR_VLLM"),
+    "llamacpp": ("KVWARD_LLAMA_SERVER",),
+}
 _CONVERT = Path(__file__).parent.parent.parent / "tools" / "convert_smollm2.py"
+
+
+@pytest.fixture(autouse=True)
+def _has_its_engine(request: pytest.FixtureRequest) -> None:
+    """Skip a test whose engine nobody named; one that was named and is not there fails it."""
+    for marker, variables in _NEEDED.items():
+        if request.node.get_closest_marker(marker) is None:
+            continue
+        for variable in variables:
+            named = os.environ.get(variable)
+            if not named:
+                pytest.skip(f"{variable} names no engine; `make test-{marker}` does")
+            assert Path(named).exists(), f"{variable} names {named}, which is not there"
 
 
 @pytest.fixture(scope="session")

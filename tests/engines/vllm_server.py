@@ -21,7 +21,7 @@ MODEL_NAME = "m"
 BLOCK_TOKENS = 32
 TOLERANCE = 2e-3
 _READY_S = 300.0
-_SOURCE = Path(__file__).parent.parent.parent / "src"
+SOURCE = Path(__file__).parent.parent.parent / "src"
 
 
 @dataclass(kw_only=True)
@@ -83,7 +83,7 @@ class VllmServer:
             "VLLM_CPU_KVCACHE_SPACE": str(self.kv_gib),
             # Otherwise any connector makes vLLM faster, because it frees a core by accident.
             "VLLM_CPU_OMP_THREADS_BIND": "0-1",
-            "PYTHONPATH": str(_SOURCE),
+            "PYTHONPATH": str(SOURCE),
             **self.variables,
         }
         with self.log.open("ab") as log:
