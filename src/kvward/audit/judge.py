@@ -16,6 +16,7 @@ from kvward.audit.detectors.interference import read_floods
 from kvward.audit.detectors.metadata import MetadataReading, read_counts
 from kvward.audit.detectors.timing import TimingReading, read_times
 from kvward.audit.evidence.asked import Asked
+from kvward.audit.evidence.common import CommonTokens
 from kvward.audit.evidence.content import content_evidence
 from kvward.audit.evidence.differential import differential_evidence
 from kvward.audit.evidence.doors import door_evidence
@@ -73,9 +74,12 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
         )
         for scope in timed
     }
-    counts = {scope: read_counts(counted_probes(trials, scope)) for scope in plan.pair_scopes}
+    common = CommonTokens(trials)
+    counts = {
+        scope: read_counts(counted_probes(trials, scope, common)) for scope in plan.pair_scopes
+    }
     asked = Asked(plan)
-    odd = odd_findings(trials, asked) if plan.pair_scopes else {}
+    odd = odd_findings(trials, asked, common) if plan.pair_scopes else {}
     doors = door_evidence(plan, beside)
     content = content_evidence(plan, trials, timing, doors=doors) if plan.has_content else {}
     verdicts = []

@@ -15,12 +15,15 @@ class CountedProbe:
         primed: Whether the writer had sent the same prompt before.
         cached_tokens: None when the field is absent.
         prompt_tokens: None when the field is absent.
+        common_tokens: What fresh prompts may share with others all the same: a template before
+            them, and a few first words by chance. Only more than that is reuse of a prompt.
     """
 
     trial: int
     primed: bool
     cached_tokens: int | None
     prompt_tokens: int | None
+    common_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ class MetadataReading:
 def read_counts(probes: Sequence[CountedProbe]) -> MetadataReading:
     """Read the usage of all probes of a scope."""
     read = [probe for probe in probes if probe.cached_tokens is not None]
-    hits = [probe for probe in read if (probe.cached_tokens or 0) > 0]
+    hits = [probe for probe in read if (probe.cached_tokens or 0) > probe.common_tokens]
     return MetadataReading(
         num_read=len(read),
         num_absent=len(probes) - len(read),

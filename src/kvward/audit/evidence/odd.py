@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvward.audit.detectors.identity import Answered, find_shared_ids, find_wrong_sizes
 from kvward.audit.evidence.asked import Asked
+from kvward.audit.evidence.common import CommonTokens
 from kvward.audit.evidence.excess import excess_findings
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
@@ -15,7 +16,9 @@ from kvward.audit.verdict import Finding
 from kvward.terms import ProbeScope
 
 
-def odd_findings(trials: Sequence[Trial], asked: Asked) -> dict[ProbeScope, tuple[Finding, ...]]:
+def odd_findings(
+    trials: Sequence[Trial], asked: Asked, common: CommonTokens
+) -> dict[ProbeScope, tuple[Finding, ...]]:
     """Return findings by who was shown whose: S0 where it is the caller's own, or nobody's."""
     found: dict[ProbeScope, list[Finding]] = {
         scope: list(findings) for scope, findings in excess_findings(trials, asked).items()
@@ -53,11 +56,11 @@ def odd_findings(trials: Sequence[Trial], asked: Asked) -> dict[ProbeScope, tupl
                 replica=trial.replica,
             )
         )
-    found.setdefault(ProbeScope.S7, []).extend(_confused_pictures(trials))
+    found.setdefault(ProbeScope.S7, []).extend(_confused_pictures(trials, common))
     return {scope: tuple(findings) for scope, findings in found.items()}
 
 
-def _confused_pictures(trials: Sequence[Trial]) -> list[Finding]:
+def _confused_pictures(trials: Sequence[Trial], common: CommonTokens) -> list[Finding]:
     """Return a finding for each picture that was taken for another one of the crowd."""
     return [
         Finding(
@@ -68,5 +71,7 @@ def _confused_pictures(trials: Sequence[Trial]) -> list[Finding]:
             replica=trial.replica,
         )
         for trial in trials
-        if trial.arm is Arm.CROWD and trial.ending is Ending.DONE and (trial.cached_tokens or 0) > 0
+        if trial.arm is Arm.CROWD
+        and trial.ending is Ending.DONE
+        and (trial.cached_tokens or 0) > common.of(trial)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvward.audit.detectors.metadata import CountedProbe, MetadataReading
+from kvward.audit.evidence.common import CommonTokens
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import Plan
@@ -54,7 +55,9 @@ def torn_pairs(trials: Sequence[Trial], scope: ProbeScope) -> frozenset[int]:
     )
 
 
-def counted_probes(trials: Sequence[Trial], scope: ProbeScope) -> list[CountedProbe]:
+def counted_probes(
+    trials: Sequence[Trial], scope: ProbeScope, common: CommonTokens
+) -> list[CountedProbe]:
     """Return the usage of every answered probe of a scope."""
     return [
         CountedProbe(
@@ -62,6 +65,7 @@ def counted_probes(trials: Sequence[Trial], scope: ProbeScope) -> list[CountedPr
             primed=trial.arm is Arm.PROBE_PRIMED,
             cached_tokens=trial.cached_tokens,
             prompt_tokens=trial.prompt_tokens,
+            common_tokens=common.of(trial),
         )
         for trial in trials
         if trial.scope is scope and trial.arm in _PROBE_ARMS and trial.ending is Ending.DONE

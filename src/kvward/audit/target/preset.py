@@ -103,6 +103,7 @@ class Preset:
         models_path: What lists models, asked once with each key; None where nothing does.
         headers: Sent with every request; `{conversation}` is filled in.
         forged_body: Per route what a forged scope adds to the body; for routes not named, nothing.
+        keeps_connections: Whether a connection can be used again after an answer was streamed.
         salt_field: Of a body, for the scope of its cached state, on every route; None without one.
         min_prompt_tokens: Shorter prompts are not cached at all; 1 where there is no such limit.
         tokens_per_word: At most, of our code words, for estimates of cost. 1 on the canary model.
@@ -122,6 +123,7 @@ class Preset:
     headers: Mapping[str, str] = field(default_factory=dict)
     forged_body: Mapping[Route, Mapping[str, Any]] = field(default_factory=dict)
     forged_headers: Mapping[str, str] = field(default_factory=lambda: _GENERIC_FORGED_HEADERS)
+    keeps_connections: bool = True
     salt_field: str | None = None
     min_prompt_tokens: int = 1
     tokens_per_word: float = 3.0
@@ -346,6 +348,7 @@ _LLAMACPP = Preset(
         ),
     ),
     headers={CONVERSATION_HEADER: "{conversation}"},
+    keeps_connections=False,  # closed after a stream, although the answer said keep-alive
     forged_body={Route.COMPLETIONS: _LLAMACPP_FORGED, Route.CHAT: _LLAMACPP_FORGED},
     doors=(Door(name="slots", request=SideRequest(path="/slots")),),
     saved_state=SavedState(

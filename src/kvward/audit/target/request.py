@@ -62,6 +62,7 @@ def write_request(preset: Preset, call: Call, *, model: str, stream: bool, key: 
         headers={
             **write_identity(preset, model=model, key=key, conversation=call.conversation),
             "content-type": "application/json",
+            **({} if preset.keeps_connections or not streams else {"connection": "close"}),
             **headers,
             **call.extra_headers,
         },
