@@ -72,6 +72,19 @@ async def test_answer_is_read_in_full_on_every_route(name: str, route: Route, st
 
 
 @pytest.mark.parametrize(
+    ("name", "stream"), [("llamacpp", True), ("llamacpp", False), ("vllm", True)]
+)
+async def test_connection_that_the_server_ends_after_a_stream_is_not_used_again(
+    name: str, stream: bool
+) -> None:
+    fake = FAKES[name]()
+    async with opened(fake, name, stream=stream) as target:
+        await target.send(call())
+    asked = fake.asked[0].headers.get("connection", "keep-alive").lower()
+    assert (asked == "close") is (name == "llamacpp" and stream)
+
+
+@pytest.mark.parametrize(
     ("name", "route", "created"),
     [
         ("openai", Route.CHAT, 1_296),
