@@ -8,6 +8,7 @@ replaced by a short digest, because they may be somebody's.
 from __future__ import annotations
 
 import hashlib
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +22,8 @@ from kvward.audit.exchange import Ending, Reply
 from kvward.audit.plan import FORMAT_VERSION, Plan, Route
 from kvward.errors import AuditError, ConfigError
 from kvward.terms import ProbeScope
+
+_AROUND_WORDS = string.punctuation
 
 
 class Arm(StrEnum):
@@ -134,8 +137,15 @@ class Redactor:
         return word if word in self._words or not word else "#" + _digest(word)
 
     def text(self, text: str) -> str:
-        """Return a text as it may be kept, words separated by single spaces."""
-        return " ".join(self.token(part) for part in text.split())
+        """Return a text as it may be kept, words separated by single spaces.
+
+        Code words lose what is written around them, such as a comma or a capital.
+        """
+        return " ".join(self._written(part) for part in text.split())
+
+    def _written(self, part: str) -> str:
+        bare = part.strip(_AROUND_WORDS).lower()
+        return bare if bare in self._words else self.token(part)
 
     def top_logprobs(self, reply: Reply) -> tuple[tuple[tuple[str, float], ...], ...]:
         """Return the logprobs of a reply as they may be kept."""

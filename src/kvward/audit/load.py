@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvward.audit.canary.codebook import Session
+from kvward.audit.elicitation import TEXT_TOKENS, as_lines
 from kvward.audit.exchange import TOP_LOGPROBS, Call, Ending, Reply
 from kvward.audit.history import Arm
-from kvward.audit.plan import BLOCK_TOKENS, Plan
+from kvward.audit.plan import BLOCK_TOKENS, Elicitation, Plan
 from kvward.audit.prompts import (
     Prompt,
     derive_random,
@@ -55,6 +56,11 @@ class Step:
         return 2 if self.arm is Arm.TWIN else 1
 
 
+def logprobs_of(plan: Plan) -> int | None:
+    """Return how many logprobs the load asks for: none where they are not read."""
+    return TOP_LOGPROBS if plan.elicitation is Elicitation.LOGPROBS else None
+
+
 def iter_steps(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step]:
     """Yield the steps of the plan, the same for the same seed, until its outputs are planned."""
     random = derive_random(plan.seed, "load")
@@ -69,15 +75,18 @@ def iter_steps(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step]:
         length = _LENGTHS[int(random.integers(len(_LENGTHS)))]
         writes = arm is Arm.WRITE or (arm is Arm.CANCEL and random.random() < 0.5)
         if writes:
+            prefix = 0
             prompt = write_canary_prompt(plan.seed, session, num_words=length, nonce=nonce)
             max_tokens = int(random.integers(1, 5))
         elif arm is Arm.TWIN:
+            prefix = 0
             length = max(length, 2 * _READ_PREFIX_WORDS)
             prompt = write_voice_prompt(
                 plan.seed, session, prefix_words=0, num_words=length, nonce=nonce
             )
             max_tokens = 2
         else:
+            prefix = _READ_PREFIX_WORDS
             length = _READ_PREFIX_WORDS + int(random.integers(1, 2 * BLOCK_TOKENS))
             prompt = write_voice_prompt(
                 plan.seed,
@@ -87,6 +96,16 @@ def iter_steps(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step]:
                 nonce=nonce,
             )
             max_tokens = int(random.integers(8, 25))
+        if plan.elicitation is Elicitation.TEXT:
+            max_tokens = TEXT_TOKENS
+            prompt = as_lines(
+                plan.seed,
+                session,
+                of_canary=writes,
+                prefix_words=prefix,
+                num_words=length,
+                nonce=nonce,
+            )
         step = Step(
             arm=arm,
             session=session,
@@ -151,7 +170,7 @@ class Load:
             prompt=step.prompt.text,
             max_tokens=step.max_tokens,
             conversation=step.session.conversation,
-            logprobs=TOP_LOGPROBS,
+            logprobs=logprobs_of(self._plan),
             cancel_after_s=cancel_after_s,
         )
         reply = await self._send(arm, step.session, step.prompt, call)

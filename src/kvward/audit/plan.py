@@ -58,6 +58,15 @@ class Route(StrEnum):
     MESSAGES = "messages"
 
 
+class Elicitation(StrEnum):
+    """How words that a model attends to are brought to light."""
+
+    LOGPROBS = "logprobs"
+    """The canary model counts them; each shows, whatever is printed."""
+    TEXT = "text"
+    """Any model, asked to go on with repeated lines; only what it prints shows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """How many trials a tier plans.
@@ -118,6 +127,7 @@ class Plan:
         streamed: Whether answers are streamed, so that the first token has a time of its own.
         other_model: Another model, revision or adapter of the same server; empty for none.
         reloads: Whether the operator can load other weights under one name between two requests.
+        elicitation: How content is read.
         erases: Whether the operator can have a conversation erased.
         lifetime_s: After how many seconds no state may be reused; 0 where nobody said.
         salts: What the auditor sends as each tenant's scope, as a gateway would; empty where the
@@ -154,6 +164,7 @@ class Plan:
     reloads: bool = False
     erases: bool = False
     lifetime_s: float = 0.0
+    elicitation: Elicitation = Elicitation.LOGPROBS
     salts: Mapping[str, str] = field(default_factory=dict)
     doors: tuple[str, ...] = ()
     saves_state: bool = False
@@ -311,6 +322,7 @@ def make_plan(
     reloads: bool = False,
     erases: bool = False,
     lifetime_s: float = 0.0,
+    elicitation: Elicitation = Elicitation.LOGPROBS,
     salted: bool = False,
     pictures: bool = False,
     doors: Sequence[str] = (),
@@ -403,6 +415,7 @@ def make_plan(
         reloads=reloads,
         erases=erases,
         lifetime_s=lifetime_s,
+        elicitation=elicitation,
         salts=make_salts(tenants, run_nonce, other_model) if salted else {},
         doors=tuple(doors),
         # Behind a flush a state that was saved before it would prove nothing about a tier.

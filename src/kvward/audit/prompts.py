@@ -22,15 +22,23 @@ def derive_random(seed: int, *labels: str | int) -> np.random.Generator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt and what made it. `recipe` names it in the history; `words` has its tokens."""
+    """A prompt and what made it. `recipe` names it in the history; `words` has its tokens.
+
+    Attributes:
+        line_words: Words of each line; None where all are in one.
+    """
 
     words: tuple[str, ...]
     recipe: str
+    line_words: int | None = None
 
     @property
     def text(self) -> str:
         """Return the prompt as it is sent."""
-        return " ".join(self.words)
+        if self.line_words is None:
+            return " ".join(self.words)
+        starts = range(0, len(self.words), self.line_words)
+        return "\n".join(" ".join(self.words[i : i + self.line_words]) for i in starts)
 
     @property
     def own_words(self) -> frozenset[str]:
@@ -69,6 +77,23 @@ def write_voice_prompt(
     return Prompt(words=words[:num_words], recipe=recipe)
 
 
+def write_lines(
+    seed: int, session: Session, *, of_canary: bool, prefix_lines: int, num_lines: int, nonce: int
+) -> Prompt:
+    """Make lines of the same words, which nearly every language model goes on with.
+
+    Args:
+        of_canary: Of the session's canary, else of its filler.
+        prefix_lines: How many lines are the same for every nonce.
+    """
+    words = session.canary if of_canary else session.voice
+    sizes = f"{int(of_canary)}:{prefix_lines}:{num_lines}:{nonce}"
+    recipe = f"lines:{session.tenant}/{session.conversation}:{sizes}"
+    order = derive_random(seed, recipe).permutation(len(words))
+    rest = tuple(words[i] for i in order) * max(0, num_lines - prefix_lines)
+    return Prompt(words=words * prefix_lines + rest, recipe=recipe, line_words=len(words))
+
+
 def write_probe_prompt(seed: int, *, num_words: int, nonce: str) -> Prompt:
     """Make a fresh prompt of any code words, for a pair."""
     recipe = f"probe:{num_words}:{nonce}"
@@ -95,6 +120,15 @@ def repeat_prompt(seed: int, recipe: str, *, session: Session | None) -> Prompt:
             match kind, numbers:
                 case "canary", [length, nonce]:
                     return write_canary_prompt(seed, session, num_words=length, nonce=nonce)
+                case "lines", [of_canary, prefix, length, nonce]:
+                    return write_lines(
+                        seed,
+                        session,
+                        of_canary=bool(of_canary),
+                        prefix_lines=prefix,
+                        num_lines=length,
+                        nonce=nonce,
+                    )
                 case "voice", [prefix, length, nonce]:
                     return write_voice_prompt(
                         seed, session, prefix_words=prefix, num_words=length, nonce=nonce

@@ -184,6 +184,7 @@ def plan_replay(
         reloads=old.reloads,
         erases=old.erases,
         lifetime_s=old.lifetime_s,
+        elicitation=old.elicitation,
         salted=bool(old.salts),
         doors=old.doors,
         saves_state=old.saves_state,

@@ -10,14 +10,22 @@ from dataclasses import dataclass, replace
 from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.words import CODE_WORDS
 from kvward.audit.doors import DoorWatch
-from kvward.audit.exchange import TOP_LOGPROBS, Call, Reply
+from kvward.audit.elicitation import TEXT_TOKENS, as_lines
+from kvward.audit.exchange import Call, Reply
 from kvward.audit.flood import Flood
 from kvward.audit.history import Arm, HistoryFile, Redactor, Trial
-from kvward.audit.load import Load, iter_steps
+from kvward.audit.load import Load, iter_steps, logprobs_of
 from kvward.audit.pairs import Alter, Change, Pair, iter_pairs, prime_pair, probe_pair, run_pair
 from kvward.audit.pictures import draw_image
 from kvward.audit.placement import Placement
-from kvward.audit.plan import BLOCK_TOKENS, CROWD, LOAD_CHANNELS, WARM_UP_CALLS, Plan
+from kvward.audit.plan import (
+    BLOCK_TOKENS,
+    CROWD,
+    LOAD_CHANNELS,
+    WARM_UP_CALLS,
+    Elicitation,
+    Plan,
+)
 from kvward.audit.prompts import (
     Prompt,
     derive_random,
@@ -221,25 +229,35 @@ class AuditRun:
         async def client() -> None:
             for number in numbers:
                 session = self._sessions[number % len(self._sessions)]
-                prompt = write_canary_prompt(
-                    self._plan.seed,
-                    session,
-                    num_words=_CONTROL_WORDS,
-                    nonce=_FIRST_CONTROL_NONCE + number,
-                )
+                prompt, max_tokens = self._control_prompt(session, number)
                 for arm in (Arm.CONTROL_WRITE, Arm.CONTROL_READ):
                     call = Call(
                         tenant=session.tenant,
                         prompt=prompt.text,
-                        max_tokens=1,
+                        max_tokens=max_tokens,
                         conversation=session.conversation,
-                        logprobs=TOP_LOGPROBS,
+                        logprobs=logprobs_of(self._plan),
                     )
                     await self._send_load(arm, session, prompt, call)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(_CONTROL_CLIENTS):
                 group.create_task(client())
+
+    def _control_prompt(self, session: Session, number: int) -> tuple[Prompt, int]:
+        """Return what holds a session's canary, and how many tokens of an answer show it."""
+        seed, nonce = self._plan.seed, _FIRST_CONTROL_NONCE + number
+        if self._plan.elicitation is Elicitation.TEXT:
+            lines = as_lines(
+                seed,
+                session,
+                of_canary=True,
+                prefix_words=0,
+                num_words=_CONTROL_WORDS,
+                nonce=nonce,
+            )
+            return lines, TEXT_TOKENS
+        return write_canary_prompt(seed, session, num_words=_CONTROL_WORDS, nonce=nonce), 1
 
     async def _send_load(self, arm: Arm, session: Session, prompt: Prompt, call: Call) -> Reply:
         reply = await self._target.send(self._sign(self._placement.of_prompt(call, prompt)))

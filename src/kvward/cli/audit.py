@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kvward.audit.history import Trial
-from kvward.audit.plan import MAX_LIFETIME_S, Route, Tier
+from kvward.audit.plan import MAX_LIFETIME_S, Elicitation, Route, Tier
 from kvward.audit.report import AuditReport
 from kvward.audit.target import PRESETS, Limits, Price
 from kvward.cli.auditing import AuditRequest, run_audit
@@ -36,6 +36,9 @@ EXIT_CODES = {
     Outcome.VIOLATED: ExitCode.VIOLATED,
     Outcome.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
 }
+
+
+ELICITATIONS = {None: None, True: Elicitation.LOGPROBS, False: Elicitation.TEXT}
 
 
 @click.command("audit")
@@ -150,6 +153,13 @@ EXIT_CODES = {
     metavar="SECONDS",
     help="The stack promises to reuse nothing that is older: this is waited for, once.",
 )
+@click.option(
+    "--canary-model/--no-canary-model",
+    "canary_model",
+    default=None,
+    help="The target serves the canary model (`kvward canary-model`), whose logprobs show every "
+    "word; else content is read from what is printed. By default its name decides: canary….",
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Repeats an audit; random by default.")
 @click.option("--clients", type=click.IntRange(1, 256), default=16, show_default=True)
 @click.option(
@@ -185,6 +195,7 @@ def command(
     price: str | None,
     model: str | None,
     other_model: str,
+    canary_model: bool | None,
     lifetime_s: float,
     salt_tenants: bool,
     pictures: bool,
@@ -201,8 +212,8 @@ def command(
     """Audit the stack at URL with two or more tenants' keys; several URLs are its replicas.
 
     Servers that are known are listed under --preset; any other can be described with --template.
-    Content is read from logprobs and needs the canary model to be served (`kvward canary-model`);
-    usage counters and times are read from any model.
+    Content is read from logprobs where the canary model is served (`kvward canary-model`), else
+    from what is printed; usage counters and times are read from any model.
     """
     for url in urls:
         check_address(url)
@@ -236,6 +247,7 @@ def command(
         clients=clients,
         prompt_tokens=prompt_tokens,
         other_model=other_model,
+        elicitation=ELICITATIONS[canary_model],
         lifetime_s=lifetime_s,
         salted=salt_tenants,
         pictures=pictures,

@@ -12,7 +12,7 @@ from pathlib import Path
 from kvward.audit.history import HistoryFile, Trial
 from kvward.audit.judge import judge
 from kvward.audit.pairs import Alter, Change, Pair, conversation_of
-from kvward.audit.plan import LOAD_CHANNELS, Plan, Route, Sizes, Tier, make_plan
+from kvward.audit.plan import LOAD_CHANNELS, Elicitation, Plan, Route, Sizes, Tier, make_plan
 from kvward.audit.report.model import AuditReport, make_report
 from kvward.audit.run import AuditRun, Progress
 from kvward.audit.target import (
@@ -36,6 +36,8 @@ PAGE_NAME = "report.html"
 
 _PROMPT_TOKENS = 512
 _ABOVE_MINIMUM = 1.25
+CANARY_NAME = "canary"
+"""What the canary model is called where nobody called it otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ class AuditRequest:
             caching at all.
         preset: What the target is; None asks it.
         routes: None for the first route that the preset has.
+        elicitation: How content is read; None to go by the name of the model.
         lifetime_s: After how many seconds the stack promises to reuse nothing; 0 for no promise.
         controls: What only the operator can do; a flush is needed for every tier but the device.
         other_model: Another model or adapter of the target; empty for none.
@@ -85,6 +88,7 @@ class AuditRequest:
     title: str = "Audit"
     note: str = ""
     other_model: str = ""
+    elicitation: Elicitation | None = None
     lifetime_s: float = 0.0
     salted: bool = False
     pictures: bool = False
@@ -137,6 +141,7 @@ async def run_audit(
     async with target:
         routes = choose_routes(request, target)
         check_means(request, target, routes)
+        elicitation = choose_elicitation(request, target, routes)
         prompt_tokens = _choose_length(request, target.preset)
         floods = choose_floods(
             request.protected_tokens,
@@ -152,7 +157,7 @@ async def run_audit(
             tenants=list(request.keys),
             tier=request.tier,
             seed=request.seed,
-            channels=choose_channels(request, target, routes),
+            channels=choose_channels(request, target, routes, elicitation),
             declared_level=request.declared_level,
             clients=request.clients,
             prompt_tokens=prompt_tokens,
@@ -168,6 +173,7 @@ async def run_audit(
             reloads=Control.SWAP_ADAPTER in request.controls,
             erases=Control.ERASE in request.controls,
             lifetime_s=request.lifetime_s,
+            elicitation=elicitation,
             salted=request.salted,
             pictures=request.pictures,
             doors=[door.name for door in target.preset.doors],
@@ -296,8 +302,28 @@ def check_means(request: AuditRequest, target: Target, routes: Sequence[Route]) 
             )
 
 
-def choose_channels(
+def choose_elicitation(
     request: AuditRequest, target: Target, routes: Sequence[Route]
+) -> Elicitation:
+    """Return how content is to be read: as it was said, else by the name of the model.
+
+    Nothing is sent to find out: a plan is fixed, and may be refused, before the first prompt.
+    Where a route gives no logprobs, content is read if it was asked for: it takes many answers.
+    """
+    if request.elicitation is not None:
+        return request.elicitation
+    named = request.channels is not None and Channel.CONTENT in request.channels
+    if not all(target.route(route).gives_content for route in routes):
+        return Elicitation.TEXT if named else Elicitation.LOGPROBS
+    name = target.model.rstrip("/").rpartition("/")[2]
+    return Elicitation.LOGPROBS if name.startswith(CANARY_NAME) else Elicitation.TEXT
+
+
+def choose_channels(
+    request: AuditRequest,
+    target: Target,
+    routes: Sequence[Route],
+    elicitation: Elicitation,
 ) -> Sequence[Channel]:
     """Return the channels of an audit: those asked for, else all that can be read.
 
@@ -305,10 +331,12 @@ def choose_channels(
         ConfigError: Content was asked for, and a route gives too few logprobs to read it.
     """
     mute = [route for route in routes if not target.route(route).gives_content]
+    if elicitation is Elicitation.TEXT:
+        mute = []  # what is printed can be read on every route
     wrapped = [route for route in routes if not target.route(route).verbatim]
     if request.channels is None:
         unread = set(LOAD_CHANNELS) if mute or request.cache_tier is not CacheTier.DEVICE else set()
-        if wrapped:
+        if wrapped or elicitation is Elicitation.TEXT:
             unread.add(Channel.DIFFERENTIAL)
         return [channel for channel in Channel if channel not in unread]
     if mute and LOAD_CHANNELS.intersection(request.channels):

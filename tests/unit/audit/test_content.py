@@ -12,6 +12,7 @@ from kvward.audit.detectors.content import (
     attribute,
     count_decoy_hits,
     read_foreign_words,
+    read_printed_words,
 )
 
 BOOK = Codebook(seed=5)
@@ -114,3 +115,22 @@ def test_random_words_name_nobody_and_no_decoy() -> None:
 def test_decoy_that_is_seen_is_counted() -> None:
     decoys = BOOK.decoys(20)
     assert count_decoy_hits(decoys[3], decoys, num_comparisons=600 * 8) == 1
+
+
+def test_printed_words_are_read_whoever_wrote_them() -> None:
+    own = frozenset(SESSIONS[0].canary)
+    told = " ".join([*SESSIONS[0].canary[:3], *SESSIONS[5].canary, "#12ab34cd"])
+    reading = read_printed_words(told, own_words=own)
+    assert reading.measurable
+    named = attribute(reading.foreign, SESSIONS, num_comparisons=10_000)
+    assert [found.session for found in named] == [SESSIONS[5]]
+
+
+@pytest.mark.parametrize("text", ["", "#12ab34cd", "the model says something else"])
+def test_answer_without_a_word_of_its_request_is_not_read(text: str) -> None:
+    assert not read_printed_words(text, own_words=frozenset(SESSIONS[0].canary)).measurable
+
+
+def test_a_few_printed_words_of_another_name_nobody() -> None:
+    reading = read_printed_words(" ".join(SESSIONS[5].canary[:5]), own_words=frozenset())
+    assert attribute(reading.foreign, SESSIONS, num_comparisons=10_000) == []

@@ -29,6 +29,7 @@ TRIALS = Trials(planned=300, run=300, failed=0, failed_ratio_per_arm=(0.0, 0.0))
 FINDING = Finding(trial=4, reader="b/c1", source="a/c1", words=("acorn",), probability=1e-12)
 HELD = Control(name="own canary read back", seen=60, tried=60, held=True)
 CONTENT = ContentEvidence(
+    hint="h",
     trials=TRIALS,
     num_read=300,
     num_unreadable=0,

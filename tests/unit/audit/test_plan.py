@@ -1,10 +1,12 @@
 """Plans, prompts and pairs: fixed before the first request, and what they say they are."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from audit_histories import small_plan
+from kvward.audit.elicitation import TEXT_TOKENS
 from kvward.audit.exchange import Ending, Reply
 from kvward.audit.history import Arm, Redactor
 from kvward.audit.load import iter_steps
@@ -12,13 +14,14 @@ from kvward.audit.pairs import Change, iter_pairs, period_of
 from kvward.audit.plan import (
     BLOCK_TOKENS,
     TIER_SIZES,
+    Elicitation,
     Plan,
     Tier,
     make_plan,
     make_salts,
     planned_cells,
 )
-from kvward.audit.prompts import write_canary_prompt, write_voice_prompt
+from kvward.audit.prompts import repeat_prompt, write_canary_prompt, write_lines, write_voice_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.errors import ConfigError
 from kvward.terms import Channel, ProbeScope, SharingLevel
@@ -135,6 +138,37 @@ def test_pairs_are_fair_and_their_prompts_are_fresh() -> None:
     for pair in pairs:
         within = pair.scope in {ProbeScope.S0, ProbeScope.S2}
         assert (pair.writer == pair.reader) is within
+
+
+def test_lines_hold_every_word_and_are_made_again_from_their_recipe() -> None:
+    lines = write_lines(1, SESSIONS[0], of_canary=True, prefix_lines=0, num_lines=4, nonce=9)
+    rows = [row.split() for row in lines.text.split("\n")]
+    assert len(rows) == 4
+    assert rows == [rows[0]] * 4
+    assert set(rows[0]) == set(SESSIONS[0].canary)
+    assert repeat_prompt(1, lines.recipe, session=SESSIONS[0]) == lines
+    other = write_lines(1, SESSIONS[0], of_canary=True, prefix_lines=0, num_lines=4, nonce=10)
+    assert other.words != lines.words
+    one, two = (
+        write_lines(1, SESSIONS[0], of_canary=False, prefix_lines=3, num_lines=5, nonce=nonce).words
+        for nonce in (1, 4)
+    )
+    assert one[:18] == two[:18]
+    assert one != two
+
+
+def test_load_for_any_other_model_is_of_lines_and_long_answers() -> None:
+    plan = replace(PLAN, elicitation=Elicitation.TEXT)
+    steps = list(iter_steps(plan, SESSIONS))
+    assert {step.prompt.recipe.split(":")[0] for step in steps} == {"lines"}
+    assert {step.max_tokens for step in steps} == {TEXT_TOKENS}
+    assert [step.arm for step in steps] == [step.arm for step in iter_steps(PLAN, SESSIONS)]
+
+
+def test_words_keep_nothing_of_what_is_written_around_them() -> None:
+    redactor = Redactor(frozenset({"acorn", "birch"}))
+    assert redactor.text("Acorn, (birch).") == "acorn birch"
+    assert redactor.text("Mrs. Miller").count("#") == 2
 
 
 def test_words_that_are_not_ours_are_redacted() -> None:

@@ -23,6 +23,7 @@ class ContentEvidence:
         num_unreadable: Outputs that could not.
         decoy_hits: How often the same rule named a canary that was never sent.
         control: Own canaries read back from the cache.
+        hint: What to do where own canaries do not come back.
         num_unnamed: Outputs with foreign words that could be anybody's, this scope's too.
         reuse_seen: Whether any reuse was seen in this run; None when the target does not tell.
         doors: What side doors showed; no output, and never counted as one.
@@ -35,6 +36,7 @@ class ContentEvidence:
     decoy_hits: int
     control: Control
     num_unnamed: int
+    hint: str
     reuse_seen: bool | None
     doors: DoorEvidence = NO_DOORS
 
@@ -55,7 +57,10 @@ def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) ->
         outcome, reason = Outcome.INCONCLUSIVE, trouble
     elif not control.held:
         outcome = Outcome.INCONCLUSIVE
-        reason = f"Own canaries were read back {control.seen} of {control.tried} times only."
+        reason = (
+            f"Own canaries were read back {control.seen} of {control.tried} times only "
+            f"({evidence.hint})."
+        )
     elif unreadable > MAX_UNREADABLE_RATIO:
         outcome = Outcome.INCONCLUSIVE
         reason = f"{unreadable:.0%} of the outputs could not be read for foreign words."

@@ -83,6 +83,18 @@ def read_foreign_words(
     return Reading(foreign=frozenset(foreign), measurable=measurable)
 
 
+def read_printed_words(text: str, *, own_words: frozenset[str]) -> Reading:
+    """Read an answer of any model that was asked to go on with its prompt.
+
+    Args:
+        text: The generated text, code words separated by white space. [untrusted]
+        own_words: Words of the request's own prompt; one of them has to be printed, or nothing is
+            said of what the model attended to.
+    """
+    printed = CODE_WORDS.intersection(text.split())
+    return Reading(foreign=printed - own_words, measurable=not printed.isdisjoint(own_words))
+
+
 def attribute(
     foreign: frozenset[str], sessions: Iterable[Session], *, num_comparisons: int
 ) -> list[Attribution]:

@@ -8,18 +8,28 @@ from collections.abc import Sequence
 from kvward.audit.canary.codebook import Codebook, Session
 from kvward.audit.decide.content import MIN_CONTENT_SENSITIVITY, ContentEvidence
 from kvward.audit.decide.doors import NO_DOORS, DoorEvidence
-from kvward.audit.detectors.content import attribute, count_decoy_hits, read_foreign_words
+from kvward.audit.detectors.content import (
+    Reading,
+    attribute,
+    count_decoy_hits,
+    read_foreign_words,
+    read_printed_words,
+)
 from kvward.audit.detectors.timing import TimingReading
 from kvward.audit.evidence.doors import num_comparisons
 from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
-from kvward.audit.plan import Plan
+from kvward.audit.plan import Elicitation, Plan
 from kvward.audit.sessions import audit_sessions, relation
 from kvward.audit.verdict import Control, Finding
 from kvward.terms import ProbeScope
 
 NUM_DECOYS = 999
+_HINTS = {
+    Elicitation.LOGPROBS: "is the canary model served? --no-canary-model reads any other",
+    Elicitation.TEXT: "the model does not go on with its prompt; --canary-model if it is that one",
+}
 _WORD = re.compile("[a-z]+")
 
 
@@ -43,13 +53,14 @@ def content_evidence(
     findings: dict[ProbeScope, list[Finding]] = {
         scope: [] for scope in (ProbeScope.S0, ProbeScope.S2, ProbeScope.S3)
     }
-    control = _content_control(trials, sessions, comparisons)
+    control = _content_control(plan, trials, sessions, comparisons)
     num_unnamed = 0
+    glass = plan.elicitation is Elicitation.LOGPROBS
     for trial in trials:
         if trial.scope is not None:
             continue
         own = frozenset(trial.own_words)
-        reading = read_foreign_words(trial.top_logprobs, _said(trial), own_words=own)
+        reading = _read(plan, trial, own_words=own)
         if trial.arm in READ_ARMS and trial.ending is Ending.DONE:
             num_read += reading.measurable
             num_unreadable += not reading.measurable
@@ -60,7 +71,8 @@ def content_evidence(
         decoy_hits += count_decoy_hits(reading.foreign, decoys, num_comparisons=comparisons)
         for scope, finding in _explain(trial, reading.foreign, sessions, comparisons):
             if finding.source is None:
-                if not (reading.measurable and control.held):
+                # Any model but the canary may print a word of its own accord.
+                if not (glass and reading.measurable and control.held):
                     continue
                 num_unnamed += 1
             findings[scope].append(finding)
@@ -74,11 +86,18 @@ def content_evidence(
             decoy_hits=decoy_hits,
             control=control,
             num_unnamed=0 if scope is ProbeScope.S0 else num_unnamed,
+            hint=_HINTS[plan.elicitation],
             reuse_seen=reuse,
             doors=doors if scope is ProbeScope.S3 else NO_DOORS,
         )
         for scope in findings
     }
+
+
+def _read(plan: Plan, trial: Trial, *, own_words: frozenset[str]) -> Reading:
+    if plan.elicitation is Elicitation.TEXT:
+        return read_printed_words(_said(trial), own_words=own_words)
+    return read_foreign_words(trial.top_logprobs, _said(trial), own_words=own_words)
 
 
 def _said(trial: Trial) -> str:
@@ -116,7 +135,7 @@ def _explain(
 
 
 def _content_control(
-    trials: Sequence[Trial], sessions: Sequence[Session], comparisons: int
+    plan: Plan, trials: Sequence[Trial], sessions: Sequence[Session], comparisons: int
 ) -> Control:
     """Return how often a session's canary was read back by the rule that would name a leak."""
     seen = tried = 0
@@ -124,11 +143,11 @@ def _content_control(
         if trial.arm is not Arm.CONTROL_READ:
             continue
         tried += 1
-        reading = read_foreign_words(trial.top_logprobs, trial.text, own_words=frozenset())
+        reading = _read(plan, trial, own_words=frozenset())
         named = attribute(reading.foreign, sessions, num_comparisons=comparisons)
         own = (trial.tenant, trial.conversation)
         seen += (
-            reading.measurable
+            (reading.measurable or plan.elicitation is Elicitation.TEXT)
             and bool(named)
             and (named[0].session.tenant, named[0].session.conversation) == own
         )

@@ -14,14 +14,24 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from kvward.audit.elicitation import TEXT_TOKENS
 from kvward.audit.exchange import Call, Reply
-from kvward.audit.plan import LOAD_CHANNELS, TIER_SIZES, WARM_UP_CALLS, Plan, Tier
+from kvward.audit.plan import (
+    BLOCK_TOKENS,
+    LOAD_CHANNELS,
+    TIER_SIZES,
+    WARM_UP_CALLS,
+    Elicitation,
+    Plan,
+    Tier,
+)
 from kvward.audit.target.preset import Preset
 from kvward.errors import BudgetExceededError, ConfigError
 from kvward.terms import CacheTier
 
 _MILLION = 1_000_000
-_OUTPUT_TOKENS = 24  # the longest answers of the content phase; one token in pairs
+_OUTPUT_TOKENS = {Elicitation.LOGPROBS: 24, Elicitation.TEXT: TEXT_TOKENS}
+"""Of the longest answers of the content phase; one token in pairs."""
 _CONTENT_WORDS = 400  # the longest prompts of the content phase
 _CANCELLED_RATIO = 0.2  # of the content phase, cancelled on purpose and asked again; 0.13 expected
 _MAX_RETRY_AFTER_S = 7 * 86_400.0
@@ -122,9 +132,12 @@ def planned_spend(plan: Plan, preset: Preset, price: Price | None) -> Spend:
     places = max(1, len(plan.replicas)) * len(plan.routes)
     warm_up = 0 if plan.cache_tier is CacheTier.DEVICE else WARM_UP_CALLS * places
     pairs += warm_up
-    words = content * _CONTENT_WORDS + pairs * plan.prompt_tokens + plan.num_side_words
+    crowd = plan.num_crowd * 2 * BLOCK_TOKENS
+    words = content * _CONTENT_WORDS + pairs * plan.prompt_tokens + plan.num_side_words + crowd
     prompt = round(words * preset.tokens_per_word)
-    completion = content * _OUTPUT_TOKENS + pairs + plan.num_side_requests
+    completion = (
+        content * _OUTPUT_TOKENS[plan.elicitation] + pairs + plan.num_side_requests + plan.num_crowd
+    )
     cost = None
     if price is not None:
         written = price.prompt * preset.write_price_ratio
