@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -91,9 +92,6 @@ def command(
         seed=secrets.randbits(31) if seed is None else seed,
     )
     matrix = _run(chosen, effort, clean=clean, out=out, started=int(time.time()))
-    if out is not None:
-        (out / _RESULT).write_bytes(matrix.to_json())
-        (out / _PAGE).write_text(render_page(matrix), encoding="utf-8")
     click.echo(matrix.to_json().decode() if as_json else render_matrix(matrix))
     if matrix.strays:
         return ExitCode.VIOLATED
@@ -118,6 +116,13 @@ def _run(
         engines += [(None, start) for start in starts]
     engines += [(defect, defect.start) for defect in chosen]
     rows: list[Row] = []
+    matrix = Matrix(
+        rows=(),
+        seed=effort.seed,
+        outputs=effort.outputs,
+        pairs=effort.pairs,
+        started_unix_s=started,
+    )
     with (
         _folder(out) as folder,
         click.progressbar(length=len(engines), file=sys.stderr, width=30) as bar,
@@ -132,13 +137,16 @@ def _run(
             part = folder / f"{number:02}-{name}"
             rows.append(meet(defect, start=start, effort=effort, folder=part, on_audit=on_audit))
             bar.update(1)
-    return Matrix(
-        rows=tuple(rows),
-        seed=effort.seed,
-        outputs=effort.outputs,
-        pairs=effort.pairs,
-        started_unix_s=started,
-    )
+            matrix = replace(matrix, rows=tuple(rows))
+            if out is not None:
+                _write(matrix, out)
+    return matrix
+
+
+def _write(matrix: Matrix, out: Path) -> None:
+    """Write what is known so far, so that an interrupted run leaves what it has."""
+    (out / _RESULT).write_bytes(matrix.to_json())
+    (out / _PAGE).write_text(render_page(matrix), encoding="utf-8")
 
 
 @contextlib.contextmanager
