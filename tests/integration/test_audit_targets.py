@@ -158,9 +158,15 @@ def test_content_is_left_out_where_it_cannot_be_read_and_refused_where_it_was_as
         code, _, err = audit(*common)
         assert code == 0
         assert "content" not in err
-        code, _, err = audit(*common, "--channel", "content")
+        code, _, err = audit(*common, "--channel", "content", "--canary-model")
         assert code == ExitCode.USAGE
         assert "no 20 logprobs" in err
+        code, _, err = audit(*common, "--channel", "content")
+        assert code == 0
+        assert "content" in err
+        code, _, err = audit(url, *TENANTS, "--plan-only", "--channel", "differential")
+        assert code == ExitCode.USAGE
+        assert "for the canary model only" in err
         code, _, err = audit(url, *TENANTS, "--route", "messages", "--preset", "kvward-lab")
         assert code == ExitCode.USAGE
         assert "has no route messages" in err

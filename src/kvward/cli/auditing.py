@@ -328,7 +328,7 @@ def choose_channels(
     """Return the channels of an audit: those asked for, else all that can be read.
 
     Raises:
-        ConfigError: Content was asked for, and a route gives too few logprobs to read it.
+        ConfigError: A channel was asked for that cannot be read here.
     """
     mute = [route for route in routes if not target.route(route).gives_content]
     if elicitation is Elicitation.TEXT:
@@ -343,7 +343,12 @@ def choose_channels(
         raise ConfigError(
             f"Content cannot be read from {mute[0]} of {target.preset.title}: it gives no 20 "
             "logprobs for a token.",
-            hint="Choose another --route, or the channels metadata and timing.",
+            hint="Choose another --route; or --no-canary-model reads what is printed.",
+        )
+    if elicitation is Elicitation.TEXT and Channel.DIFFERENTIAL in request.channels:
+        raise ConfigError(
+            "Answers can be worked out for the canary model only.",
+            hint="If it is served, say so with --canary-model; else leave differential out.",
         )
     if wrapped and Channel.DIFFERENTIAL in request.channels:
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvward.audit.plan import Plan
+from kvward.audit.plan import Elicitation, Plan
 from kvward.audit.report.model import AuditReport
 from kvward.audit.report.plain import plain
 from kvward.audit.verdict import Finding, Verdict
@@ -12,6 +12,12 @@ from kvward.terms import CacheTier, Outcome
 
 _SHOWN_FINDINGS = 3
 _NOMINAL_SECONDS = (0.02, 0.5)
+
+
+_ELICITATIONS = {
+    Elicitation.LOGPROBS: "read from logprobs of the canary model",
+    Elicitation.TEXT: "read from what the model prints",
+}
 
 
 def render_plan(plan: Plan) -> str:
@@ -39,6 +45,8 @@ def _target_lines(plan: Plan) -> list[str]:
     routes = ", ".join(route.value for route in plan.routes)
     how = "streamed" if plan.streamed else "not streamed"
     lines = [f"  routes    {routes}, {how}"]
+    if plan.has_content:
+        lines.append(f"  content   {_ELICITATIONS[plan.elicitation]}")
     if plan.preset:
         lines.insert(0, f"  target    {plan.preset} ({plan.preset_reason})")
     if len(plan.replicas) > 1:
