@@ -109,6 +109,12 @@ def test_state_of_another_model_is_a_violation(
     assert outcome(report, ProbeScope.S4) is expected
     assert outcome(report, ProbeScope.S3) is Outcome.NOT_OBSERVED
     assert "S5" in " ".join(report.unplanned)
+    reason = next(verdict.reason for verdict in report.verdicts if verdict.scope is ProbeScope.S4)
+    only = {
+        "salt-adapter-ambiguous": "4 of 4 where salt and model together read alike",
+        "adapter-reload-stale": "4 of 4 with other weights under one name",
+    }
+    assert only.get(defect or "", "") in reason
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from kvward.audit.evidence.pairs import (
     torn_pairs,
 )
 from kvward.audit.evidence.saved import note_restored, restored_control, restored_pairs
+from kvward.audit.evidence.where import describe_where
 from kvward.audit.history import SIDE_ARMS, Trial
 from kvward.audit.plan import Plan
 from kvward.audit.stats.betting import TimedPair
@@ -110,6 +111,11 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
                             restored_pairs(beside),
                         ),
                         odd=odd.get(cell.scope, ()),
+                        where=""
+                        if is_control
+                        else describe_where(
+                            plan, trials, cell.scope, counts[cell.scope].hit_trials
+                        ),
                         beside=restored_control(beside) if cell.scope is ProbeScope.S5 else (),
                     )
                 )

@@ -20,6 +20,7 @@ def judge_metadata(
     control: MetadataReading | None,
     findings: tuple[Finding, ...],
     odd: tuple[Finding, ...] = (),
+    where: str = "",
     beside: tuple[Control, ...] = (),
 ) -> Verdict:
     """Decide a metadata cell.
@@ -29,6 +30,7 @@ def judge_metadata(
         findings: Facts about every probe that must not report reuse and did.
         odd: The same about any other answer: told of more reuse than its own scopes explain, or
             not its request's own.
+        where: Which kinds of probes were told of reuse and which were not; empty where all alike.
         beside: What else was tried in these pairs, for the reader.
     """
     is_control = control is None
@@ -52,6 +54,7 @@ def judge_metadata(
     if findings:
         outcome = Outcome.VIOLATED
         reason = f"{events} of {reading.num_read} probes reported reuse of state not theirs."
+        reason += f" {where[:1].upper()}{where[1:]}." if where else ""
     elif others:
         outcome = Outcome.VIOLATED
         reason = f"No probe, but {len(others)} other answers; the first: {others[0].note}."
