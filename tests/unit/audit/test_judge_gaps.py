@@ -202,3 +202,20 @@ def test_sensitivity_is_measured_by_the_rule_that_names_a_leak() -> None:
     found = verdicts(six_words, plan=CONTENT_PLAN)
     control = found[Channel.CONTENT, ProbeScope.S3].controls[0]
     assert (control.seen, control.tried) == (0, 40)
+
+
+@pytest.mark.parametrize(
+    ("reused", "outcome"), [(144, Outcome.NOT_OBSERVED), (0, Outcome.INCONCLUSIVE)]
+)
+def test_reuse_anywhere_in_the_load_shows_that_there_is_a_cache(
+    reused: int, outcome: Outcome
+) -> None:
+    """Where whole answers are kept, the control's second request tells what the first one told."""
+
+    def kept(trial: Trial) -> Trial:
+        if trial.arm is Arm.CONTROL_READ:
+            return replace(trial, cached_tokens=0)
+        return replace(trial, cached_tokens=reused) if trial.arm is Arm.READ else trial
+
+    plan = small_plan(channels=[Channel.CONTENT])
+    assert verdicts(kept, plan=plan)[Channel.CONTENT, ProbeScope.S3].outcome is outcome

@@ -48,7 +48,9 @@ def reuse_seen(
     plan: Plan, trials: Sequence[Trial], timing: Mapping[ProbeScope, TimingReading]
 ) -> bool | None:
     """Tell whether the run showed reuse of own state: by count, else by time, else unknown."""
-    cached = [trial.cached_tokens for trial in trials if trial.arm is Arm.CONTROL_READ]
+    # Of the whole load and not of the control alone: where whole answers are kept, a repeated
+    # request is not computed again, and tells what it told the first time.
+    cached = [trial.cached_tokens for trial in trials if trial.scope is None]
     known = [value for value in cached if value is not None]
     if known:
         return any(value > 0 for value in known)
