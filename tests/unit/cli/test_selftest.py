@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import log
 
 import pytest
 
+from audit_histories import clean_history
+from audit_reports import PLAN, report_of
+from kvward.audit.history import Arm, Trial
+from kvward.audit.judge import judge
 from kvward.cli.selftest.matrix import Answer, Matrix, Row, Seen, strongest
 from kvward.cli.selftest.page import render_page
+from kvward.cli.selftest.reading import read_report
 from kvward.cli.selftest.text import mark, name_of, render_matrix
 from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
 
@@ -40,6 +46,7 @@ def row(*said: Seen, defect: str | None = "leaky", expected: frozenset[Channel])
     )
 
 
+PROBES = (Arm.PROBE_PRIMED, Arm.PROBE_UNPRIMED)
 METADATA = frozenset({Channel.METADATA, Channel.TIMING})
 
 
@@ -122,3 +129,26 @@ def test_matrix_says_how_many_were_found_and_which_were_not() -> None:
     page = render_page(matrix)
     assert "&lt;odd&gt;" in page
     assert "<odd>" not in page
+
+
+def test_request_that_completes_the_evidence_of_times_is_one_of_a_pair_that_was_compared() -> None:
+    def change(trial: Trial) -> Trial:
+        fast = trial.arm is Arm.PROBE_PRIMED and trial.scope is ProbeScope.S3
+        torn = trial.scope is ProbeScope.S3 and trial.arm in PROBES and (trial.pair or 0) < 6
+        return replace(
+            trial,
+            ttft_ns=1_000 if fast else trial.ttft_ns,
+            first=trial.arm is Arm.PROBE_PRIMED if trial.arm in PROBES else None,
+            num_retries=int(torn),
+        )
+
+    trials = clean_history(PLAN, change=change)
+    (timing,) = [s for s in read_report(report_of(trials), trials) if s.channel is Channel.TIMING]
+    assert timing.outcome is Outcome.VIOLATED
+    assert timing.first_request is not None
+    last = trials[timing.first_request - 1]
+    assert (last.scope, last.arm) == (ProbeScope.S3, Arm.PROBE_UNPRIMED)
+    threshold = log(PLAN.evidence_threshold)
+    path = judge(PLAN, trials, history_digest="h").timing[ProbeScope.S3].log_e_path
+    steps = 1 + next(step for step, log_e in enumerate(path) if log_e >= threshold)
+    assert last.pair == 6 + steps - 1  # the first six were not compared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kvward.audit.detectors.metadata import CountedProbe, MetadataReading
 from kvward.audit.evidence.common import CommonTokens
@@ -21,12 +21,20 @@ def timed_pairs(trials: Sequence[Trial], scope: ProbeScope) -> tuple[TimedPair, 
 
     Torn pairs are left out, see `torn_pairs`.
     """
+    return tuple(pair for _, pair in _timed(trials, scope))
+
+
+def timed_numbers(trials: Sequence[Trial], scope: ProbeScope) -> tuple[int, ...]:
+    """Return the numbers of the pairs that `timed_pairs` has, in its order."""
+    return tuple(number for number, _ in _timed(trials, scope))
+
+
+def _timed(trials: Sequence[Trial], scope: ProbeScope) -> Iterator[tuple[int, TimedPair]]:
     torn = torn_pairs(trials, scope)
     by_pair: dict[int, dict[Arm, Trial]] = {}
     for trial in trials:
         if trial.scope is scope and trial.arm in _PROBE_ARMS and trial.pair is not None:
             by_pair.setdefault(trial.pair, {})[trial.arm] = trial
-    pairs = []
     for number, arms in sorted(by_pair.items()):
         if len(arms) < len(_PROBE_ARMS) or number in torn:
             continue
@@ -35,8 +43,7 @@ def timed_pairs(trials: Sequence[Trial], scope: ProbeScope) -> tuple[TimedPair, 
             continue
         times = (primed.ttft_ns, unprimed.ttft_ns)
         first, second = times if primed.coin == 1 else times[::-1]
-        pairs.append(TimedPair(first_ns=first, second_ns=second, coin=primed.coin))
-    return tuple(pairs)
+        yield number, TimedPair(first_ns=first, second_ns=second, coin=primed.coin)
 
 
 def torn_pairs(trials: Sequence[Trial], scope: ProbeScope) -> frozenset[int]:

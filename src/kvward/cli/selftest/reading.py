@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log
 
+from kvward.audit.evidence.pairs import timed_numbers
 from kvward.audit.history import Arm, Trial
 from kvward.audit.report import AuditReport
 from kvward.audit.verdict import Verdict, merge_verdicts
@@ -50,6 +51,12 @@ def _first_request(verdict: Verdict, report: AuditReport, trials: Sequence[Trial
     threshold = log(report.plan.evidence_threshold)
     path = report.judgement.timing[verdict.scope].log_e_path
     crossing = next((step for step, log_e in enumerate(path) if log_e >= threshold), None)
+    if crossing is None:
+        return None
     # The path has one step for each pair whose two times can be compared.
-    ends = sorted(t.number for t in trials if t.scope is verdict.scope and t.arm in _PROBES)[1::2]
-    return ends[crossing] + 1 if crossing is not None and crossing < len(ends) else None
+    compared = timed_numbers(trials, verdict.scope)[crossing]
+    return 1 + max(
+        trial.number
+        for trial in trials
+        if trial.scope is verdict.scope and trial.pair == compared and trial.arm in _PROBES
+    )
