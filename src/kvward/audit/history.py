@@ -33,6 +33,7 @@ class Arm(StrEnum):
     TWIN = "twin"
     CANCEL = "cancel"
     RETRY = "retry"
+    TURN = "turn"
     PRIME = "prime"
     PROBE_PRIMED = "probe-primed"
     PROBE_UNPRIMED = "probe-unprimed"

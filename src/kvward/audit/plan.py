@@ -19,6 +19,8 @@ BLOCK_TOKENS = (
 )
 LOAD_CHANNELS = frozenset({Channel.CONTENT, Channel.DIFFERENTIAL})
 """Read from answers under load; the others from coin-flipped pairs."""
+OUTPUTS_PER_TURN_OUTPUT = 5
+"""One of so many outputs under load answers a turn of a dialogue, where those are planned."""
 DOOR_ROUNDS = 8
 """How often each side door is asked while the load runs; once more after it."""
 FORGERY_CYCLE = 4
@@ -32,9 +34,9 @@ CROWD = "crowd"
 """Conversation of the requests that differ in their pictures only."""
 
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Of plans and histories. 1 had one route, one address and no preset, 2 no other model, salts or
-pictures; files of them name none."""
+pictures, 3 no dialogues; files of them name none."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _PAIR_SCOPES = (ProbeScope.S0, ProbeScope.S3, ProbeScope.S5)
 """Of every plan of pairs; what else there is depends on what the operator said."""
@@ -178,6 +180,18 @@ class Plan:
         return any(cell.channel in LOAD_CHANNELS for cell in self.cells)
 
     @property
+    def has_dialogues(self) -> bool:
+        """Tell whether dialogues are part of the content phase."""
+        return any(
+            cell.channel is Channel.CONTENT and cell.scope is ProbeScope.S1 for cell in self.cells
+        )
+
+    @property
+    def num_turn_outputs(self) -> int:
+        """Return how many of the content phase's outputs are answers of dialogues, at least."""
+        return self.sizes.content_outputs // OUTPUTS_PER_TURN_OUTPUT if self.has_dialogues else 0
+
+    @property
     def num_crowd(self) -> int:
         """Return how many requests with pictures of their own are planned."""
         return self.sizes.crowd if ProbeScope.S7 in self.pair_scopes else 0
@@ -252,7 +266,8 @@ def planned_cells(
 ) -> tuple[Cell, ...]:
     """Return the cells of an audit of the given channels.
 
-    Content is never allowed to cross, at any level. Reuse between two conversations of one
+    Content is never allowed to cross, at any level, nor to come back in its own conversation after
+    it was given up there (S1). Reuse between two conversations of one
     tenant (S2) is a question of the declared level: unknown, it is not planned; `TENANT`, it is
     allowed; narrower, it is a violation. What a flood of others does to own state (S8) is a
     question of what the operator promises to keep.
@@ -265,7 +280,7 @@ def planned_cells(
         if channel not in channels:
             continue
         if channel is Channel.CONTENT:
-            scopes = [ProbeScope.S0, ProbeScope.S2, ProbeScope.S3]
+            scopes = [ProbeScope.S0, ProbeScope.S1, ProbeScope.S2, ProbeScope.S3]
         elif channel is Channel.DIFFERENTIAL:
             scopes = [ProbeScope.S0]  # what is wrong shows; whose it is does not
         else:
