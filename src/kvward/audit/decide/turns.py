@@ -10,10 +10,6 @@ from kvward.audit.stats.bounds import bound_with_sensitivity, lower_rate, upper_
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
 from kvward.terms import Channel, Outcome, ProbeScope
 
-_NO_REUSE = {
-    **NO_REUSE,
-    False: "No turn reused state of the one before it, so nothing was put to test.",
-}
 MIN_TURN_CONTROLS = 20
 """From so many turns behind reuse on, what they show of the first turn is the sensitivity."""
 
@@ -31,8 +27,7 @@ class TurnEvidence:
         decoy_hits: How often the same rule named a version that was never sent.
         control: Own canaries read back from the cache.
         behind_reuse: First turns seen in answers that reused state of the dialogue.
-        reuse_seen: Whether any turn reused anything, or where it is not told, anything in this
-            run; None when the target does not tell.
+        reuse_seen: Whether any reuse was seen in this run; None when the target does not tell.
     """
 
     trials: Trials
@@ -87,8 +82,10 @@ def _decide(evidence: TurnEvidence, bound: float) -> tuple[Outcome, str]:
     doubt = _doubt(evidence, bound)
     if doubt is not None:
         return Outcome.INCONCLUSIVE, doubt
-    num_read = evidence.num_read
-    reason = f"Nothing given up came back, and no turn was missing, in {num_read} outputs."
+    reason = (
+        f"Nothing given up came back, and no turn was missing, in {evidence.num_read} outputs, "
+        f"{evidence.behind_reuse.tried} of them told of reuse."
+    )
     return Outcome.NOT_OBSERVED, reason
 
 
@@ -104,7 +101,7 @@ def _doubt(evidence: TurnEvidence, bound: float) -> str | None:
     if not evidence.behind_reuse.held:
         return _broken("First turns were seen behind reuse", evidence.behind_reuse)
     if not evidence.reuse_seen:
-        return _NO_REUSE[evidence.reuse_seen]
+        return NO_REUSE[evidence.reuse_seen]
     if evidence.num_partial:
         return (
             f"{evidence.num_partial} outputs hold words of a version given up, too few to be told "

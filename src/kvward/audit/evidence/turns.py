@@ -64,6 +64,7 @@ def turn_evidence(
                 findings.append(_lost(turn, lost))
         if turn.version.fate is not Fate.KEPT:
             given_up[turn.dialogue.number] = turn
+    behind_reuse = _behind_reuse(dialogues)
     return TurnEvidence(
         trials=turn_trials(plan, trials),
         num_read=num_read,
@@ -73,8 +74,8 @@ def turn_evidence(
         num_partial=num_partial,
         decoy_hits=decoy_hits,
         control=control,
-        behind_reuse=_behind_reuse(dialogues),
-        reuse_seen=_reuse_in(plan, trials, timing, dialogues),
+        behind_reuse=behind_reuse,
+        reuse_seen=behind_reuse.tried > 0 or reuse_seen(plan, trials, timing),
     )
 
 
@@ -125,33 +126,14 @@ def _lost(turn: Turn, lost: int) -> Finding:
     )
 
 
-def _later_turns(dialogues: Dialogues) -> list[Turn]:
-    return [
-        turn
-        for turn in dialogues.turns
-        if turn.version.turn > 1 and turn.trial.arm is Arm.TURN and turn.trial.ending is Ending.DONE
-    ]
-
-
 def _behind_reuse(dialogues: Dialogues) -> Control:
     seen = tried = 0
-    for turn in _later_turns(dialogues):
-        if not turn.trial.cached_tokens:
+    for turn in dialogues.turns:
+        answered = turn.trial.arm is Arm.TURN and turn.trial.ending is Ending.DONE
+        if turn.version.turn == 1 or not answered or not turn.trial.cached_tokens:
             continue
         reading = _read(turn)
         tried += 1
         seen += reading.measurable and turn.history[0].words <= reading.own_seen
     held = tried == 0 or seen / tried >= _MIN_BEHIND_REUSE
     return Control(name="first turn seen behind reuse", seen=seen, tried=tried, held=held)
-
-
-def _reuse_in(
-    plan: Plan,
-    trials: Sequence[Trial],
-    timing: Mapping[ProbeScope, TimingReading],
-    dialogues: Dialogues,
-) -> bool | None:
-    """Tell whether turns reused state: by their own counts, else as the whole run shows it."""
-    cached = [turn.trial.cached_tokens for turn in _later_turns(dialogues)]
-    known = [value for value in cached if value is not None]
-    return any(value > 0 for value in known) if known else reuse_seen(plan, trials, timing)
