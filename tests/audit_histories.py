@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
+from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.reference import CanaryReference
 from kvward.audit.canary.words import WORDS
+from kvward.audit.dialogue import Dialogue, Fate
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.load import iter_steps
 from kvward.audit.pairs import iter_pairs
 from kvward.audit.plan import Plan, Sizes, Tier, make_plan
-from kvward.audit.prompts import write_canary_prompt
+from kvward.audit.prompts import Prompt, write_canary_prompt, write_turn_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.terms import Channel, ProbeScope, SharingLevel
 
@@ -52,6 +54,23 @@ def answer(words: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
     """Top 20 of the canary model after these words."""
     values = sorted(_REFERENCE.logprobs(words).items(), key=lambda item: -item[1])
     return tuple(values[:20])
+
+
+def iter_load(plan: Plan) -> Iterator[tuple[Arm, Session, Prompt, int]]:
+    """Every request under load, and what a cache may report: turns extend what was asked before."""
+    arms = {Arm.TWIN: (Arm.TWIN, Arm.TWIN), Arm.CANCEL: (Arm.CANCEL, Arm.RETRY)}
+    for step in iter_steps(plan, audit_sessions(plan)):
+        if isinstance(step, Dialogue):
+            before = 0
+            for version in step.asked:
+                prompt = write_turn_prompt(step, version)
+                cancelled = version.fate is Fate.CANCELLED
+                cached = before // 16 * 16
+                yield Arm.CANCEL if cancelled else Arm.TURN, step.session, prompt, cached
+                before = before if version.fate is not Fate.KEPT else len(prompt.words)
+        else:
+            for arm in arms.get(step.arm, (step.arm,)):
+                yield arm, step.session, step.prompt, 0
 
 
 def clean_history(plan: Plan, *, change: Change = lambda trial: trial) -> list[Trial]:
@@ -97,24 +116,23 @@ def clean_history(plan: Plan, *, change: Change = lambda trial: trial) -> list[T
                         cached_tokens=176 if arm is Arm.CONTROL_READ else 0,
                     )
                 )
-        for step in iter_steps(plan, sessions):
-            arms = {Arm.TWIN: (Arm.TWIN, Arm.TWIN), Arm.CANCEL: (Arm.CANCEL, Arm.RETRY)}
-            for arm in arms.get(step.arm, (step.arm,)):
-                add(
-                    Trial(
-                        **(base | ({"ending": Ending.CANCELLED} if arm is Arm.CANCEL else {})),  # type: ignore[arg-type]
-                        arm=arm,
-                        tenant=step.session.tenant,
-                        conversation=step.session.conversation,
-                        prompt=step.prompt.recipe,
-                        prompt_words=len(step.prompt.words),
-                        own_words=tuple(sorted(step.prompt.own_words)),
-                        ttft_ns=1,
-                        top_logprobs=() if arm is Arm.CANCEL else (answer(step.prompt.words),),
-                        prompt_tokens=len(step.prompt.words),
-                        cached_tokens=0,
-                    )
+        for arm, session, prompt, cached in iter_load(plan):
+            cancelled = arm is Arm.CANCEL
+            add(
+                Trial(
+                    **(base | ({"ending": Ending.CANCELLED} if cancelled else {})),  # type: ignore[arg-type]
+                    arm=arm,
+                    tenant=session.tenant,
+                    conversation=session.conversation,
+                    prompt=prompt.recipe,
+                    prompt_words=len(prompt.words),
+                    own_words=tuple(sorted(prompt.own_words)),
+                    ttft_ns=1,
+                    top_logprobs=() if cancelled else (answer(prompt.words),),
+                    prompt_tokens=len(prompt.words),
+                    cached_tokens=cached,
                 )
+            )
     for pair in iter_pairs(plan):
         for arm in (Arm.PRIME, Arm.PROBE_PRIMED, Arm.PROBE_UNPRIMED):
             hit = pair.scope is ProbeScope.S0 and arm is Arm.PROBE_PRIMED

@@ -26,6 +26,7 @@ def test_list_of_slots_that_shows_everybodys_prompts_is_found(tmp_path: Path) ->
     found = cells(tmp_path / "out")
     assert found == {
         "content S0": "NOT_OBSERVED",
+        "content S1": "NOT_OBSERVED",
         "content S2": "NOT_OBSERVED",
         "content S3": "VIOLATED",
     }

@@ -90,6 +90,8 @@ class Reply:
         prompt_tokens: All tokens of the prompt, reused or not; None when the target says nothing.
         cached_tokens, created_tokens: Tokens reused, and tokens written to a cache, as the usage
             says; None when the field is absent.
+        matched_tokens: Tokens of the prompt that a router in front says it knew.
+        cache_hit: Whether a header says that the answer was a hit; None where none says.
         scope_hint: A scope pseudonym that the target disclosed in a header, if any.
         model: Which model the target says has answered.
         output_digest: First 16 hex digits of the SHA-256 of the text; None without one.
@@ -108,6 +110,8 @@ class Reply:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    matched_tokens: int | None = None
+    cache_hit: bool | None = None
     response_ids: tuple[str, ...] = ()
     scope_hint: str | None = None
     error: str | None = None

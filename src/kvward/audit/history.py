@@ -36,6 +36,7 @@ class Arm(StrEnum):
     TWIN = "twin"
     CANCEL = "cancel"
     RETRY = "retry"
+    TURN = "turn"
     PRIME = "prime"
     PROBE_PRIMED = "probe-primed"
     PROBE_UNPRIMED = "probe-unprimed"
@@ -67,6 +68,8 @@ class Trial:
         prompt_words: Number of words sent.
         own_words: The distinct words of the prompt; everything else is foreign.
         top_logprobs: As received, words that are not code words redacted.
+        matched_tokens: Tokens of the prompt that a router in front says it knew.
+        cache_hit: Whether a header says that the answer was a hit; None where none says.
         created_tokens: Tokens that the target says it wrote to a cache; None when it says nothing.
         route, replica: Where the request went; the replica is an index into the plan's, None
             where there is one address.
@@ -101,6 +104,8 @@ class Trial:
     cached_tokens: int | None
     response_ids: tuple[str, ...]
     error: str | None
+    matched_tokens: int | None = None
+    cache_hit: bool | None = None
     created_tokens: int | None = None
     route: Route = Route.COMPLETIONS
     replica: int | None = None
@@ -115,6 +120,16 @@ class Trial:
     def who(self) -> str:
         """Return who asked, "tenant/conversation"."""
         return f"{self.tenant}/{self.conversation}"
+
+    @property
+    def told_tokens(self) -> int | None:
+        """Return the most reuse that the answer tells of, by usage, router or header.
+
+        A hit without a number is one of the whole prompt; None where nothing tells.
+        """
+        hit = None if self.cache_hit is None else self.cache_hit * (self.prompt_tokens or 1)
+        told = [n for n in (self.cached_tokens, self.matched_tokens, hit) if n is not None]
+        return max(told, default=None)
 
 
 class Redactor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvward.audit.decide import (
@@ -11,13 +11,15 @@ from kvward.audit.decide import (
     judge_interference,
     judge_metadata,
     judge_timing,
+    judge_turns,
 )
 from kvward.audit.detectors.interference import read_floods
 from kvward.audit.detectors.metadata import MetadataReading, read_counts
 from kvward.audit.detectors.timing import TimingReading, read_times
 from kvward.audit.evidence.asked import Asked
 from kvward.audit.evidence.common import CommonTokens
-from kvward.audit.evidence.content import content_evidence
+from kvward.audit.evidence.content import content_control, content_evidence
+from kvward.audit.evidence.dialogues import Dialogues
 from kvward.audit.evidence.differential import differential_evidence
 from kvward.audit.evidence.doors import door_evidence
 from kvward.audit.evidence.interference import flooded_pairs, loss_findings
@@ -30,6 +32,7 @@ from kvward.audit.evidence.pairs import (
     torn_pairs,
 )
 from kvward.audit.evidence.saved import note_restored, restored_control, restored_pairs
+from kvward.audit.evidence.turns import explained_words, turn_evidence
 from kvward.audit.evidence.where import describe_where
 from kvward.audit.history import SIDE_ARMS, Trial
 from kvward.audit.plan import Plan
@@ -81,13 +84,12 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
     }
     asked = Asked(plan)
     odd = odd_findings(trials, asked, common) if plan.pair_scopes else {}
-    doors = door_evidence(plan, beside)
-    content = content_evidence(plan, trials, timing, doors=doors) if plan.has_content else {}
+    content = _judge_content(plan, trials, beside, timing, stamp)
     verdicts = []
     for cell in plan.cells:
         match cell.channel:
             case Channel.CONTENT:
-                verdicts.append(judge_content(cell.scope, content[cell.scope], stamp))
+                verdicts.append(content[cell.scope])
             case Channel.DIFFERENTIAL:
                 verdicts.append(
                     judge_differential(
@@ -132,6 +134,31 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
                 )
     dropped = {scope: len(torn_pairs(trials, scope)) for scope in timed}
     return Judgement(verdicts=tuple(verdicts), timing=timing, pairs=pairs, dropped_pairs=dropped)
+
+
+def _judge_content(
+    plan: Plan,
+    trials: Sequence[Trial],
+    beside: Sequence[Trial],
+    timing: Mapping[ProbeScope, TimingReading],
+    stamp: Stamp,
+) -> dict[ProbeScope, Verdict]:
+    """Decide every content cell that a plan may have."""
+    if not plan.has_content:
+        return {}
+    dialogues, control = Dialogues(plan, trials), content_control(plan, trials)
+    turns = turn_evidence(plan, trials, timing, dialogues, control=control)
+    content = content_evidence(
+        plan,
+        trials,
+        timing,
+        control=control,
+        dialogues=dialogues,
+        given_up=explained_words(turns),
+        doors=door_evidence(plan, beside),
+    )
+    verdicts = {scope: judge_content(scope, found, stamp) for scope, found in content.items()}
+    return verdicts | {ProbeScope.S1: judge_turns(turns, stamp)}
 
 
 def _judge_floods(

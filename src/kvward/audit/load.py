@@ -2,7 +2,7 @@
 
 What it provokes is what engines were seen to fail on: many requests at once, lengths at block
 boundaries, eviction by fresh prompts, long decodes on cached prefixes, bursts of one prefix,
-cancels at any moment with an immediate retry.
+cancels at any moment with an immediate retry. Between them some sessions hold dialogues.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ import statistics
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from kvward.audit.canary.codebook import Session
+from kvward.audit.dialogue import CANCELLED_ANSWER_TOKENS, Dialogue, Fate, Version
 from kvward.audit.elicitation import TEXT_TOKENS, as_lines
 from kvward.audit.exchange import TOP_LOGPROBS, Call, Ending, Reply
 from kvward.audit.history import Arm
-from kvward.audit.plan import BLOCK_TOKENS, Elicitation, Plan
+from kvward.audit.plan import BLOCK_TOKENS, OUTPUTS_PER_TURN_OUTPUT, Elicitation, Plan
 from kvward.audit.prompts import (
     Prompt,
     derive_random,
+    open_dialogue,
     write_canary_prompt,
+    write_turn_prompt,
     write_voice_prompt,
 )
 
@@ -61,15 +65,38 @@ def logprobs_of(plan: Plan) -> int | None:
     return TOP_LOGPROBS if plan.elicitation is Elicitation.LOGPROBS else None
 
 
-def iter_steps(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step]:
-    """Yield the steps of the plan, the same for the same seed, until its outputs are planned."""
+def iter_steps(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step | Dialogue]:
+    """Yield the steps of the plan, the same for the same seed, until its outputs are planned.
+
+    Dialogues come whenever their share of the outputs is behind; the steps between them are those
+    of a plan without dialogues.
+    """
+    steps, dialogues = _iter_requests(plan, sessions), _iter_dialogues(plan, sessions)
+    planned = turns = 0
+    while planned < plan.sizes.content_outputs:
+        if plan.has_dialogues and turns * OUTPUTS_PER_TURN_OUTPUT < planned:
+            dialogue = next(dialogues)
+            turns += dialogue.num_outputs
+            planned += dialogue.num_outputs
+            yield dialogue
+        else:
+            step = next(steps)
+            planned += step.num_outputs
+            yield step
+
+
+def _iter_dialogues(plan: Plan, sessions: Sequence[Session]) -> Iterator[Dialogue]:
+    random = derive_random(plan.seed, "dialogues")
+    for number in count():
+        session = sessions[int(random.integers(len(sessions)))]
+        yield open_dialogue(plan.seed, session, number=number)
+
+
+def _iter_requests(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step]:
     random = derive_random(plan.seed, "load")
     arms = list(_SHARE)
     shares = list(_SHARE.values())
-    planned = 0
-    nonce = 0
-    while planned < plan.sizes.content_outputs:
-        nonce += 1
+    for nonce in count(1):
         arm = arms[int(random.choice(len(arms), p=shares))]
         session = sessions[int(random.integers(len(sessions)))]
         length = _LENGTHS[int(random.integers(len(_LENGTHS)))]
@@ -106,7 +133,7 @@ def iter_steps(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step]:
                 num_words=length,
                 nonce=nonce,
             )
-        step = Step(
+        yield Step(
             arm=arm,
             session=session,
             prompt=prompt,
@@ -114,8 +141,6 @@ def iter_steps(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step]:
             patience=float(random.uniform(0, 1.5)),
             delay_s=float(random.uniform(0, 0.006)),
         )
-        planned += step.num_outputs
-        yield step
 
 
 Send = Callable[[Arm, Session, Prompt, Call], Awaitable[Reply]]
@@ -128,7 +153,7 @@ class Load:
         send: Sends a call, records the trial and returns the reply.
     """
 
-    def __init__(self, plan: Plan, steps: Iterator[Step], send: Send) -> None:
+    def __init__(self, plan: Plan, steps: Iterator[Step | Dialogue], send: Send) -> None:
         self._plan = plan
         self._steps = steps
         self._send = send
@@ -142,6 +167,9 @@ class Load:
 
     async def _client(self) -> None:
         for step in self._steps:
+            if isinstance(step, Dialogue):
+                await self._hold(step)
+                continue
             match step.arm:
                 case Arm.TWIN:
                     await asyncio.gather(
@@ -149,16 +177,36 @@ class Load:
                         self._request(step, Arm.TWIN, delay_s=step.delay_s),
                     )
                 case Arm.CANCEL:
-                    await self._request(step, Arm.CANCEL, cancel_after_s=self._patience_s(step))
+                    await self._request(
+                        step, Arm.CANCEL, cancel_after_s=self._patience_s(step.patience)
+                    )
                     await self._request(step, Arm.RETRY)
                 case arm:
                     await self._request(step, arm)
 
-    def _patience_s(self, step: Step) -> float:
+    async def _hold(self, dialogue: Dialogue) -> None:
+        """Ask the versions of a dialogue one after the other."""
+        for version in dialogue.asked:
+            await self._turn(dialogue, version)
+
+    async def _turn(self, dialogue: Dialogue, version: Version) -> None:
+        session, prompt = dialogue.session, write_turn_prompt(dialogue, version)
+        cancelled = version.fate is Fate.CANCELLED
+        call = Call(
+            tenant=session.tenant,
+            prompt=prompt.text,
+            max_tokens=CANCELLED_ANSWER_TOKENS if cancelled else 1,
+            conversation=session.conversation,
+            logprobs=TOP_LOGPROBS,
+            cancel_after_s=self._patience_s(version.patience) if cancelled else None,
+        )
+        await self._send(Arm.CANCEL if cancelled else Arm.TURN, session, prompt, call)
+
+    def _patience_s(self, patience: float) -> float:
         # One in five at the two moments that a public bug report found to matter.
-        if step.patience < 0.3:
-            return _FIXED_CANCEL_S[int(step.patience * 100) % len(_FIXED_CANCEL_S)]
-        return step.patience * statistics.median(self._recent_ttft_s)
+        if patience < 0.3:
+            return _FIXED_CANCEL_S[int(patience * 100) % len(_FIXED_CANCEL_S)]
+        return patience * statistics.median(self._recent_ttft_s)
 
     async def _request(
         self, step: Step, arm: Arm, *, delay_s: float = 0.0, cancel_after_s: float | None = None

@@ -194,7 +194,7 @@ async def run_pair(
     await after(pair)
 
 
-async def prime_pair(pair: Pair, send: Send, *, change: Alter) -> str | None:
+async def prime_pair(pair: Pair, send: Send, *, change: Alter = _nothing) -> str | None:
     """Prime one prompt as the writer, then make the pair's change.
 
     Returns:

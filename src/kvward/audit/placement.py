@@ -38,9 +38,11 @@ class Placement:
     def of_prompt(self, call: Call, prompt: Prompt) -> Call:
         """Return a call of the content phase with its place, the same for the same prompt.
 
-        So a canary is read back where it was written, and twins race at one address.
+        So a canary is read back where it was written, twins race at one address, and a dialogue
+        stays where it began.
         """
-        return self._place(call, route_of=prompt.recipe, replica_of=prompt.recipe)
+        name = prompt.thread or prompt.recipe
+        return self._place(call, route_of=name, replica_of=name)
 
     def everywhere(self, call: Call) -> Iterator[Call]:
         """Yield a call once for every address and route."""

@@ -19,6 +19,8 @@ BLOCK_TOKENS = (
 )
 LOAD_CHANNELS = frozenset({Channel.CONTENT, Channel.DIFFERENTIAL})
 """Read from answers under load; the others from coin-flipped pairs."""
+OUTPUTS_PER_TURN_OUTPUT = 5
+"""One of so many outputs under load answers a turn of a dialogue, where those are planned."""
 DOOR_ROUNDS = 8
 """How often each side door is asked while the load runs; once more after it."""
 FORGERY_CYCLE = 4
@@ -34,8 +36,8 @@ CROWD = "crowd"
 
 MAX_LIFETIME_S = 86_400
 FORMAT_VERSION = 3
-"""Of plans and histories. 1 had one route, one address and no preset, 2 no other model, salts or
-pictures; files of them name none."""
+"""Of plans and histories. 1 had one route, one address and no preset, 2 no other model, salts,
+pictures or dialogues; files of them name none."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _PAIR_SCOPES = (ProbeScope.S0, ProbeScope.S3, ProbeScope.S5)
 """Of every plan of pairs; what else there is depends on what the operator said."""
@@ -194,6 +196,24 @@ class Plan:
         return any(cell.channel in LOAD_CHANNELS for cell in self.cells)
 
     @property
+    def has_dialogues(self) -> bool:
+        """Tell whether dialogues are part of the content phase."""
+        return any(
+            cell.channel is Channel.CONTENT and cell.scope is ProbeScope.S1 for cell in self.cells
+        )
+
+    @property
+    def num_turn_outputs(self) -> int:
+        """Return how many of the content phase's outputs are answers of dialogues, at least."""
+        return self.sizes.content_outputs // OUTPUTS_PER_TURN_OUTPUT if self.has_dialogues else 0
+
+    @property
+    def num_batches(self) -> int:
+        """Return how often the device is emptied behind a flush: once more for what is changed."""
+        changed = {ProbeScope.S6: self.erases, ProbeScope.S4: self.reloads}
+        return 1 + any(changed.get(scope, False) for scope in self.pair_scopes)
+
+    @property
     def num_crowd(self) -> int:
         """Return how many requests with pictures of their own are planned."""
         return self.sizes.crowd if ProbeScope.S7 in self.pair_scopes else 0
@@ -266,10 +286,12 @@ def planned_cells(
     declared_level: SharingLevel | None,
     pair_scopes: Collection[ProbeScope] = _PAIR_SCOPES,
     with_floods: bool = False,
+    with_dialogues: bool = True,
 ) -> tuple[Cell, ...]:
     """Return the cells of an audit of the given channels.
 
-    Content is never allowed to cross, at any level. Reuse between two conversations of one
+    Content is never allowed to cross, at any level, nor to come back in its own conversation after
+    it was given up there (S1). Reuse between two conversations of one
     tenant (S2) is a question of the declared level: unknown, it is not planned; `TENANT`, it is
     allowed; narrower, it is a violation. What a flood of others does to own state (S8) is a
     question of what the operator promises to keep.
@@ -282,7 +304,9 @@ def planned_cells(
         if channel not in channels:
             continue
         if channel is Channel.CONTENT:
-            scopes = [ProbeScope.S0, ProbeScope.S2, ProbeScope.S3]
+            scopes = [ProbeScope.S0, ProbeScope.S1, ProbeScope.S2, ProbeScope.S3]
+            if not with_dialogues:
+                scopes.remove(ProbeScope.S1)
         elif channel is Channel.DIFFERENTIAL:
             scopes = [ProbeScope.S0]  # what is wrong shows; whose it is does not
         else:
@@ -396,6 +420,7 @@ def make_plan(
             channels,
             declared_level=declared_level,
             with_floods=with_floods,
+            with_dialogues=elicitation is Elicitation.LOGPROBS,
             pair_scopes={
                 ProbeScope.S0,
                 ProbeScope.S3,

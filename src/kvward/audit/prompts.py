@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvward.audit.canary.codebook import Session
+from kvward.audit.canary.codebook import Codebook, Session
 from kvward.audit.canary.words import WORDS
+from kvward.audit.dialogue import Dialogue, Fate, Version, draw_dialogue
 from kvward.audit.plan import BLOCK_TOKENS
 from kvward.canonical import encode
 from kvward.errors import ConfigError
@@ -26,11 +27,13 @@ class Prompt:
 
     Attributes:
         line_words: Words of each line; None where all are in one.
+        thread: What prompts of one dialogue have in common, and empty for any other.
     """
 
     words: tuple[str, ...]
     recipe: str
     line_words: int | None = None
+    thread: str = ""
 
     @property
     def text(self) -> str:
@@ -101,6 +104,38 @@ def write_probe_prompt(seed: int, *, num_words: int, nonce: str) -> Prompt:
     return Prompt(words=tuple(WORDS[int(i)] for i in picks), recipe=recipe)
 
 
+def open_dialogue(seed: int, session: Session, *, number: int) -> Dialogue:
+    """Return a dialogue of a session, the same for the same number."""
+    random = derive_random(seed, "dialogue", session.tenant, session.conversation, number)
+    return draw_dialogue(random, Codebook(seed=seed), session, number=number)
+
+
+def write_turn_prompt(dialogue: Dialogue, version: Version) -> Prompt:
+    """Make the prompt that asks one version of a turn, with all turns before it."""
+    who = f"{dialogue.session.tenant}/{dialogue.session.conversation}"
+    thread = f"dialogue:{who}:{dialogue.number}"
+    given_up = int(version.fate is not Fate.KEPT)
+    return Prompt(
+        words=tuple(word for turn in dialogue.history(version) for word in turn.text),
+        recipe=f"{thread}:{version.turn}:{given_up}",
+        thread=thread,
+    )
+
+
+def read_turn_recipe(recipe: str) -> tuple[int, int, bool] | None:
+    """Return the number, the turn and whether it is given up, of a dialogue's recipe.
+
+    Returns:
+        None for a recipe of another kind.
+    Raises:
+        ValueError: No dialogue makes such a recipe.
+    """
+    if not recipe.startswith("dialogue:"):
+        return None
+    _, number, turn, given_up = recipe.rsplit(":", 3)
+    return int(number), int(turn), given_up == "1"
+
+
 def repeat_prompt(seed: int, recipe: str, *, session: Session | None) -> Prompt:
     """Make a prompt again, from its recipe in a history.
 
@@ -133,6 +168,10 @@ def repeat_prompt(seed: int, recipe: str, *, session: Session | None) -> Prompt:
                     return write_voice_prompt(
                         seed, session, prefix_words=prefix, num_words=length, nonce=nonce
                     )
+                case "dialogue", [number, turn, (0 | 1) as given_up]:
+                    dialogue = open_dialogue(seed, session, number=number)
+                    version = dialogue.find(turn, given_up=given_up == 1)
+                    return write_turn_prompt(dialogue, version)
     except ValueError:
         pass
     raise ConfigError(f"{recipe!r} is not how a prompt of this session is made.")

@@ -41,6 +41,7 @@ from kvward.terms import CacheTier, Channel, ProbeScope
 _CONTROL_WORDS = 12 * 16
 _CONTROL_CLIENTS = 4
 _CONTROLS = frozenset({Arm.CONTROL_WRITE, Arm.CONTROL_READ})
+_BY_THE_OPERATOR = frozenset({Change.ERASE, Change.RELOAD})
 _FIRST_CONTROL_NONCE = 1_000_000_000  # apart from the nonces of the load
 
 
@@ -142,14 +143,23 @@ class AuditRun:
                 "cannot be told from it.",
                 hint="Give --flush-device with a command that restarts or flushes the engine.",
             )
-        # What is changed may reach further than one pair, so whatever has to stay comes after it.
         pairs = list(self._pairs())
+        # A change may reach further than one pair, so whatever has to stay comes after it.
+        changed = [pair for pair in pairs if pair.change in _BY_THE_OPERATOR]
+        for batch in (changed, [pair for pair in pairs if pair not in changed]):
+            if batch:
+                await self._run_batch(batch, self._flush)
+
+    async def _run_batch(self, pairs: Sequence[Pair], flush: Callable[[], Awaitable[None]]) -> None:
+        """Prime pairs, move them out of the device, make their changes there, probe them."""
         self._phase = "priming"
-        hints = {}
-        for pair in sorted(pairs, key=lambda pair: pair.change is None):
-            hint = await prime_pair(pair, self._send_pair, change=self._change)
-            hints[pair.scope, pair.number] = hint
-        await self._flush()
+        hints = {
+            (pair.scope, pair.number): await prime_pair(pair, self._send_pair) for pair in pairs
+        }
+        await flush()
+        for pair in pairs:
+            if pair.change in _BY_THE_OPERATOR:
+                await self._change(pair)
         for number in range(WARM_UP_CALLS):
             # An engine's first answers are slow whatever it finds; they are not measured.
             prompt = write_probe_prompt(
@@ -325,6 +335,8 @@ class AuditRun:
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
             cached_tokens=reply.cached_tokens,
+            matched_tokens=reply.matched_tokens,
+            cache_hit=reply.cache_hit,
             response_ids=reply.response_ids,
             error=reply.error,
             created_tokens=reply.created_tokens,

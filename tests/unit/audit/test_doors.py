@@ -109,6 +109,7 @@ def test_one_list_makes_the_cell_violated_and_no_other_and_leaves_the_bound() ->
     after = {v.scope: v for v in judge(PLAN, [*clean, trial], history_digest="h").verdicts}
     assert {s: v.outcome for s, v in after.items()} == {
         ProbeScope.S0: Outcome.NOT_OBSERVED,
+        ProbeScope.S1: Outcome.NOT_OBSERVED,
         ProbeScope.S2: Outcome.NOT_OBSERVED,
         ProbeScope.S3: Outcome.VIOLATED,
     }

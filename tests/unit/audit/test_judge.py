@@ -32,7 +32,7 @@ PAIRED = {Channel.METADATA, Channel.TIMING}
 
 def test_clean_history_has_nothing_but_bounds() -> None:
     found = verdicts(clean_history(PLAN))
-    assert len(found) == len(PLAN.cells) == 12
+    assert len(found) == len(PLAN.cells) == 13
     assert {v.outcome for v in found.values()} == {Outcome.NOT_OBSERVED}
     assert merge_verdicts(list(found.values())) is Outcome.NOT_OBSERVED
     for (channel, scope), verdict in found.items():
@@ -233,7 +233,7 @@ CANNOT_TELL: dict[str, tuple[Callable[[Trial], Trial | None], set[Channel], str]
     "answers too full to read": (
         lambda t: (
             unconverted(t, top_logprobs=(tuple((f"w{n}", -float(n)) for n in range(20)),))
-            if t.arm in {Arm.READ, Arm.WRITE}
+            if t.arm in {Arm.READ, Arm.WRITE, Arm.TURN}
             else t
         ),
         {Channel.CONTENT},

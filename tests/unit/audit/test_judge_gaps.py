@@ -213,9 +213,7 @@ def test_reuse_anywhere_in_the_load_shows_that_there_is_a_cache(
     """Where whole answers are kept, the control's second request tells what the first one told."""
 
     def kept(trial: Trial) -> Trial:
-        if trial.arm is Arm.CONTROL_READ:
-            return replace(trial, cached_tokens=0)
-        return replace(trial, cached_tokens=reused) if trial.arm is Arm.READ else trial
+        return replace(trial, cached_tokens=reused if trial.arm is Arm.READ else 0)
 
     plan = small_plan(channels=[Channel.CONTENT])
     assert verdicts(kept, plan=plan)[Channel.CONTENT, ProbeScope.S3].outcome is outcome

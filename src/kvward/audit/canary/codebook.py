@@ -16,6 +16,11 @@ CANARY_WORDS = 12
 VOICE_WORDS = 6
 CANARY_BITS = math.log2(math.comb(len(WORDS), CANARY_WORDS))
 """Entropy of one canary: log2 C(256, 12) = 66.8 bits."""
+DIALOGUE_TURNS = 4
+TURN_WORDS = 3
+GIVEN_UP_WORDS = 6
+"""Of a version that is given up. It stands beside up to twelve words of kept turns, so that all of
+them and two absent words fit into the twenty places of an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,31 @@ class Codebook:
         """Return canaries drawn in the same way and never sent to anybody."""
         return tuple(
             frozenset(self._draw(CANARY_WORDS, "kvward/audit/decoy/v1", number))
+            for number in range(num_decoys)
+        )
+
+    def dialogue(
+        self, session: Session, *, number: int
+    ) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+        """Return the words of every turn of a dialogue, and of a version that is given up.
+
+        No word occurs twice in a dialogue; two dialogues may have words in common.
+        """
+        kept = DIALOGUE_TURNS * TURN_WORDS
+        words = self._draw(
+            kept + GIVEN_UP_WORDS,
+            "kvward/audit/dialogue/v1",
+            session.tenant,
+            session.conversation,
+            number,
+        )
+        turns = tuple(words[i : i + TURN_WORDS] for i in range(0, kept, TURN_WORDS))
+        return turns, words[kept:]
+
+    def dialogue_decoys(self, num_decoys: int) -> tuple[frozenset[str], ...]:
+        """Return versions drawn like one that is given up, and never sent to anybody."""
+        return tuple(
+            frozenset(self._draw(GIVEN_UP_WORDS, "kvward/audit/dialogue-decoy/v1", number))
             for number in range(num_decoys)
         )
 

@@ -14,14 +14,17 @@ from kvward.audit.decide.differential import DifferentialEvidence, judge_differe
 from kvward.audit.decide.interference import judge_interference
 from kvward.audit.decide.metadata import judge_metadata
 from kvward.audit.decide.timing import judge_timing
+from kvward.audit.decide.turns import TurnEvidence, judge_turns
 
 __all__ = [
     "MIN_CONTENT_SENSITIVITY",
     "ContentEvidence",
     "DifferentialEvidence",
+    "TurnEvidence",
     "judge_content",
     "judge_differential",
     "judge_interference",
     "judge_metadata",
     "judge_timing",
+    "judge_turns",
 ]

@@ -29,10 +29,12 @@ class Reading:
         foreign: Code words that the request itself did not hold.
         measurable: False when an answer cannot be read: no logprobs, or so many words above the
             floor that a foreign one could be out of sight. Never counts as clean.
+        own_seen: Code words of the request that were seen.
     """
 
     foreign: frozenset[str]
     measurable: bool
+    own_seen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ def read_foreign_words(
         text: The generated text. [untrusted]
         own_words: Words of the request's own prompt.
     """
-    foreign: set[str] = {word for word in text.split() if word in CODE_WORDS} - own_words
+    seen: set[str] = {word for word in text.split() if word in CODE_WORDS}
     measurable = bool(positions)
     for position in positions:
         if not position:
@@ -73,14 +75,14 @@ def read_foreign_words(
         # every listed word may be present, and more may be cut off: those above it are, though.
         measurable = measurable and list(values.values()).count(floor) >= 2
         # The request's own words must stand above it, or nothing of its own state was attended to.
-        own_seen = any(values.get(word, floor) > floor + _ABOVE_FLOOR_NATS for word in own_words)
-        measurable = measurable and (own_seen or not own_words)
-        foreign |= {
-            word
-            for word, value in values.items()
-            if value > floor + _ABOVE_FLOOR_NATS and word not in own_words
-        }
-    return Reading(foreign=frozenset(foreign), measurable=measurable)
+        above = {word for word, value in values.items() if value > floor + _ABOVE_FLOOR_NATS}
+        measurable = measurable and (not own_words or not own_words.isdisjoint(above))
+        seen |= above
+    return Reading(
+        foreign=frozenset(seen - own_words),
+        measurable=measurable,
+        own_seen=frozenset(seen & own_words),
+    )
 
 
 def read_printed_words(text: str, *, own_words: frozenset[str]) -> Reading:
@@ -116,7 +118,7 @@ def count_decoy_hits(
 ) -> int:
     """Return how many canaries that were never sent the same rule would name."""
     return sum(
-        _tail(len(foreign & decoy), len(foreign), CANARY_WORDS) * 2 * num_comparisons
+        overlap_chance(len(foreign & decoy), len(foreign), CANARY_WORDS) * 2 * num_comparisons
         <= ATTRIBUTION_LEVEL
         for decoy in decoys
     )
@@ -125,15 +127,17 @@ def count_decoy_hits(
 def _overlap(foreign: frozenset[str], session: Session) -> tuple[tuple[str, ...], float]:
     canary = tuple(word for word in session.canary if word in foreign)
     voice = tuple(word for word in session.voice if word in foreign)
-    by_canary = _tail(len(canary), len(foreign), CANARY_WORDS)
-    by_voice = _tail(len(voice), len(foreign), VOICE_WORDS)
+    by_canary = overlap_chance(len(canary), len(foreign), CANARY_WORDS)
+    by_voice = overlap_chance(len(voice), len(foreign), VOICE_WORDS)
     words = canary if by_canary <= by_voice else voice
     return words, min(1.0, 2 * min(by_canary, by_voice))  # the better of two looks costs a factor
 
 
 @lru_cache(maxsize=4096)
-def _tail(num_seen: int, num_foreign: int, num_words: int) -> float:
+def overlap_chance(
+    num_seen: int, num_foreign: int, num_words: int, num_all: int = len(WORDS)
+) -> float:
     """Return P(a random set of `num_words` of all words overlaps in `num_seen` or more)."""
     if num_seen == 0:
         return 1.0
-    return float(hypergeom.sf(num_seen - 1, len(WORDS), num_foreign, num_words))
+    return float(hypergeom.sf(num_seen - 1, num_all, num_foreign, num_words))

@@ -34,9 +34,9 @@ class CommonTokens:
             if trial.ending is not Ending.DONE or trial.scope is None or not trial.prompt_tokens:
                 continue
             sizes.setdefault(_kind(trial), []).append((trial.prompt_tokens, trial.prompt_words))
-            if trial.arm is Arm.PROBE_UNPRIMED and trial.cached_tokens is not None:
+            if trial.arm is Arm.PROBE_UNPRIMED and trial.told_tokens is not None:
                 # The second probe of a pair meets the template of the first one.
-                counts.setdefault((_kind(trial), trial.first), []).append(trial.cached_tokens)
+                counts.setdefault((_kind(trial), trial.first), []).append(trial.told_tokens)
         self._tokens: dict[Kind, int] = {}
         for kind, of_kind in sizes.items():
             usual = [median_low(values) for (one, _), values in counts.items() if one == kind]

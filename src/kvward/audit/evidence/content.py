@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kvward.audit.canary.codebook import Codebook, Session
 from kvward.audit.decide.content import MIN_CONTENT_SENSITIVITY, ContentEvidence
@@ -16,6 +16,8 @@ from kvward.audit.detectors.content import (
     read_printed_words,
 )
 from kvward.audit.detectors.timing import TimingReading
+from kvward.audit.detectors.turns import Overlap
+from kvward.audit.evidence.dialogues import Dialogues
 from kvward.audit.evidence.doors import num_comparisons
 from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
 from kvward.audit.exchange import Ending
@@ -36,13 +38,18 @@ _WORD = re.compile("[a-z]+")
 def content_evidence(
     plan: Plan,
     trials: Sequence[Trial],
-    timing: dict[ProbeScope, TimingReading],
+    timing: Mapping[ProbeScope, TimingReading],
     *,
+    control: Control,
+    dialogues: Dialogues,
+    given_up: Mapping[int, frozenset[str]],
     doors: DoorEvidence = NO_DOORS,
 ) -> dict[ProbeScope, ContentEvidence]:
     """Return what the answers under load show of foreign words, by probe scope.
 
     Args:
+        control: Own canaries read back, as `content_control` has it.
+        given_up: By trial the words that its own dialogue had given up; they are explained.
         doors: What side doors showed beside them, all of it other tenants'.
     """
     codebook = Codebook(seed=plan.seed)
@@ -53,7 +60,6 @@ def content_evidence(
     findings: dict[ProbeScope, list[Finding]] = {
         scope: [] for scope in (ProbeScope.S0, ProbeScope.S2, ProbeScope.S3)
     }
-    control = _content_control(plan, trials, sessions, comparisons)
     num_unnamed = 0
     glass = plan.elicitation is Elicitation.LOGPROBS
     for trial in trials:
@@ -69,7 +75,10 @@ def content_evidence(
         # Whoever's words can be named were leaked, however the answer ended. Words of nobody mean
         # something only where the floor was seen, on a model whose control held.
         decoy_hits += count_decoy_hits(reading.foreign, decoys, num_comparisons=comparisons)
-        for scope, finding in _explain(trial, reading.foreign, sessions, comparisons):
+        explained = given_up.get(trial.number, frozenset())
+        for scope, finding in _explain(
+            trial, reading.foreign, sessions, comparisons, dialogues=dialogues, explained=explained
+        ):
             if finding.source is None:
                 # Any model but the canary may print a word of its own accord.
                 if not (glass and reading.measurable and control.held):
@@ -108,14 +117,26 @@ def _said(trial: Trial) -> str:
 
 
 def _explain(
-    trial: Trial, foreign: frozenset[str], sessions: Sequence[Session], comparisons: int
+    trial: Trial,
+    foreign: frozenset[str],
+    sessions: Sequence[Session],
+    comparisons: int,
+    *,
+    dialogues: Dialogues,
+    explained: frozenset[str],
 ) -> list[tuple[ProbeScope, Finding]]:
     reader = next(
         s for s in sessions if (s.tenant, s.conversation) == (trial.tenant, trial.conversation)
     )
     named = attribute(foreign, sessions, num_comparisons=comparisons)
     if not named:
-        words = tuple(sorted(foreign))
+        left = foreign - explained
+        if not left:
+            return []
+        other = dialogues.name(left, trial=trial.number)
+        if other is not None:
+            return [_of_dialogue(trial, reader, *other)]
+        words = tuple(sorted(left))
         nobodys = Finding(trial=trial.number, reader=trial.who, words=words, replica=trial.replica)
         return [(ProbeScope.S0, nobodys)]
     return [
@@ -134,10 +155,25 @@ def _explain(
     ]
 
 
-def _content_control(
-    plan: Plan, trials: Sequence[Trial], sessions: Sequence[Session], comparisons: int
-) -> Control:
+def _of_dialogue(
+    trial: Trial, reader: Session, writer: Session, overlap: Overlap
+) -> tuple[ProbeScope, Finding]:
+    finding = Finding(
+        trial=trial.number,
+        reader=trial.who,
+        source=f"{writer.tenant}/{writer.conversation}",
+        words=overlap.words,
+        probability=overlap.probability,
+        replica=trial.replica,
+        note="words of another dialogue",
+    )
+    return relation(reader, writer), finding
+
+
+def content_control(plan: Plan, trials: Sequence[Trial]) -> Control:
     """Return how often a session's canary was read back by the rule that would name a leak."""
+    sessions = audit_sessions(plan)
+    comparisons = num_comparisons(plan)
     seen = tried = 0
     for trial in trials:
         if trial.arm is not Arm.CONTROL_READ:

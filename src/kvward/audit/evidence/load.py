@@ -12,7 +12,7 @@ from kvward.audit.plan import Plan
 from kvward.audit.verdict import Trials
 from kvward.terms import ProbeScope
 
-READ_ARMS = frozenset({Arm.WRITE, Arm.READ, Arm.TWIN, Arm.RETRY})
+READ_ARMS = frozenset({Arm.WRITE, Arm.READ, Arm.TWIN, Arm.RETRY, Arm.TURN})
 CONTROL_ARMS = frozenset({Arm.CONTROL_WRITE, Arm.CONTROL_READ})
 
 
@@ -24,9 +24,18 @@ def load_trials(plan: Plan, trials: Sequence[Trial], *, with_controls: bool) -> 
     """
     arms = READ_ARMS | CONTROL_ARMS if with_controls else READ_ARMS
     controls = len(CONTROL_ARMS) * plan.sizes.control_outputs if with_controls else 0
+    return _count_trials(trials, arms, planned=plan.sizes.content_outputs + controls)
+
+
+def turn_trials(plan: Plan, trials: Sequence[Trial]) -> Trials:
+    """Return how many of them belong to dialogues, those cancelled on purpose left out."""
+    return _count_trials(trials, frozenset({Arm.TURN}), planned=plan.num_turn_outputs)
+
+
+def _count_trials(trials: Sequence[Trial], arms: frozenset[Arm], *, planned: int) -> Trials:
     read = [trial for trial in trials if trial.arm in arms]
     return Trials(
-        planned=plan.sizes.content_outputs + controls,
+        planned=planned,
         run=len(read),
         failed=sum(trial.ending is Ending.FAILED for trial in read),
         failed_ratio_per_arm=_failed_ratios(read, arms),
@@ -50,7 +59,7 @@ def reuse_seen(
     """Tell whether the run showed reuse of own state: by count, else by time, else unknown."""
     # Of the whole load and not of the control alone: where whole answers are kept, a repeated
     # request is not computed again, and tells what it told the first time.
-    cached = [trial.cached_tokens for trial in trials if trial.scope is None]
+    cached = [trial.told_tokens for trial in trials if trial.scope is None]
     known = [value for value in cached if value is not None]
     if known:
         return any(value > 0 for value in known)

@@ -66,12 +66,12 @@ def _confused_pictures(trials: Sequence[Trial], common: CommonTokens) -> list[Fi
         Finding(
             trial=trial.number,
             reader=trial.who,
-            cached_tokens=trial.cached_tokens,
+            cached_tokens=trial.told_tokens,
             note="its picture was never sent before, and state of another one was reused",
             replica=trial.replica,
         )
         for trial in trials
         if trial.arm is Arm.CROWD
         and trial.ending is Ending.DONE
-        and (trial.cached_tokens or 0) > common.of(trial)
+        and (trial.told_tokens or 0) > common.of(trial)
     ]

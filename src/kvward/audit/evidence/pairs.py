@@ -70,7 +70,7 @@ def counted_probes(
         CountedProbe(
             trial=trial.number,
             primed=trial.arm is Arm.PROBE_PRIMED,
-            cached_tokens=trial.cached_tokens,
+            cached_tokens=trial.told_tokens,
             prompt_tokens=trial.prompt_tokens,
             common_tokens=common.of(trial),
         )
@@ -115,7 +115,7 @@ def metadata_findings(
                     trial=trial.number,
                     reader=trial.who,
                     source=None if writer is None else writer.who,
-                    cached_tokens=trial.cached_tokens,
+                    cached_tokens=trial.told_tokens,
                     replica=trial.replica,
                 )
             )

@@ -40,17 +40,19 @@ class Counters:
         completion: Generated tokens.
         cached: Tokens of the prompt that were reused.
         created: Tokens of the prompt that were written to a cache.
+        matched: Tokens of the prompt that a router in front knew already.
     """
 
     prompt: tuple[Alternative, ...]
     completion: tuple[Alternative, ...]
     cached: tuple[Alternative, ...]
     created: tuple[Alternative, ...] = ()
+    matched: tuple[Alternative, ...] = ()
     paths: frozenset[str] = field(init=False)
     roots: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        groups = (*self.prompt, *self.completion, *self.cached, *self.created)
+        groups = (*self.prompt, *self.completion, *self.cached, *self.created, *self.matched)
         paths = frozenset(path for group in groups for path in group)
         object.__setattr__(self, "paths", paths)
         object.__setattr__(self, "roots", frozenset(path.partition(".")[0] for path in paths))
@@ -70,6 +72,7 @@ class Answer:
         self.finished = False
         self.error: str | None = None
         self.scope_hint: str | None = None
+        self.cache_hit: bool | None = None
         self.finish_reason: str | None = None
         self.model: str | None = None
         self._counters = counters
@@ -148,6 +151,8 @@ class Answer:
             cached_tokens=self._count(counters.cached),
             created_tokens=self._count(counters.created),
             response_ids=tuple(self._ids),
+            matched_tokens=self._count(counters.matched),
+            cache_hit=self.cache_hit,
             scope_hint=self.scope_hint,
             error=self.error,
             route=route,

@@ -27,6 +27,7 @@ from kvward.audit.target.wire import (
     WireError,
     iter_parts,
     parse_unverified_object,
+    read_cache_headers,
     read_error,
     read_whole,
     to_name,
@@ -339,6 +340,7 @@ class Target:
             ):
                 reading.status = response.status
                 reading.scope_hint = to_name(response.headers.get(_HINT_HEADER))
+                reading.cache_hit = read_cache_headers(response.headers)
                 if response.status != 200:
                     retry_after_s = parse_retry_after(
                         response.headers.get("retry-after"), now=datetime.now(UTC)

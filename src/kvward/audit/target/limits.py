@@ -130,7 +130,9 @@ def planned_spend(plan: Plan, preset: Preset, price: Price | None) -> Spend:
     content = content if plan.has_content else 0
     pairs = 3 * plan.sizes.pairs * len(plan.pair_scopes)
     places = max(1, len(plan.replicas)) * len(plan.routes)
-    warm_up = 0 if plan.cache_tier is CacheTier.DEVICE else WARM_UP_CALLS * places
+    warm_up = (
+        0 if plan.cache_tier is CacheTier.DEVICE else WARM_UP_CALLS * places * plan.num_batches
+    )
     pairs += warm_up
     crowd = plan.num_crowd * 2 * BLOCK_TOKENS
     words = content * _CONTENT_WORDS + pairs * plan.prompt_tokens + plan.num_side_words + crowd

@@ -16,7 +16,7 @@ Traps that the table settles:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -208,7 +208,7 @@ _LAB = Preset(
             path="/v1/chat/completions", shape=Chat(), max_logprobs=20, add_image=add_image_part
         ),
     },
-    counters=OPENAI_COUNTERS,
+    counters=replace(OPENAI_COUNTERS, matched=(("routing.matched_tokens",),)),
     salt_field="cache_salt",
     headers={CONVERSATION_HEADER: "{conversation}"},
     forged_body={

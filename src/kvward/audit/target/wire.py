@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from enum import StrEnum
 from math import isfinite
 from typing import Any
@@ -180,6 +180,30 @@ def _position(entry: object) -> TopLogprobs:
         and isfinite(value)
     ]
     return tuple(sorted(read, key=lambda pair: -pair[1]))
+
+
+_CACHE_HEADERS = (
+    "x-cache",
+    "x-cache-status",
+    "x-cache-hit",
+    "x-proxy-cache",
+    "x-semantic-cache",
+    "x-litellm-cache-hit",
+    "cf-cache-status",
+)
+_HIT, _MISS = ("hit", "true"), ("miss", "false", "bypass", "dynamic", "expired", "none")
+
+
+def read_cache_headers(headers: Mapping[str, str]) -> bool | None:
+    """Return whether a header says that the answer came from a cache. [untrusted]
+
+    Returns:
+        None where no known header says it, in words that are known.
+    """
+    said = [headers.get(name, "").strip().lower() for name in _CACHE_HEADERS]
+    if any(value.startswith(_HIT) for value in said):
+        return True
+    return False if any(value.startswith(_MISS) for value in said) else None
 
 
 def read_error(value: dict[str, Any]) -> str | None:
