@@ -208,7 +208,7 @@ _LAB = Preset(
             path="/v1/chat/completions", shape=Chat(), max_logprobs=20, add_image=add_image_part
         ),
     },
-    counters=replace(OPENAI_COUNTERS, matched=(("routing.matched_tokens",),)),
+    counters=replace(OPENAI_COUNTERS, matched=(("usage.routing.matched_tokens",),)),
     salt_field="cache_salt",
     headers={CONVERSATION_HEADER: "{conversation}"},
     forged_body={

@@ -22,7 +22,9 @@ DELIVERY_DEFECTS = (
     Defect(
         slip=Slip.RESPONSE_CACHE_TAIL,
         failure_class="R-RESP",
-        channels=frozenset({Channel.CONTENT, Channel.DIFFERENTIAL, Channel.TIMING}),
+        channels=frozenset(
+            {Channel.CONTENT, Channel.DIFFERENTIAL, Channel.TIMING, Channel.METADATA}
+        ),
         summary="Whole answers are kept by the last 8 tokens of a prompt, whoever asks.",
         opportunity=None,
         start=_ANSWERS,
@@ -32,7 +34,7 @@ DELIVERY_DEFECTS = (
     Defect(
         slip=Slip.REQUEST_ID_RECYCLED,
         failure_class="S-ABA",
-        channels=frozenset({Channel.CONTENT, Channel.DIFFERENTIAL}),
+        channels=frozenset({Channel.CONTENT, Channel.DIFFERENTIAL, Channel.METADATA}),
         summary="A late token of a cancelled request goes to the one that has its place now.",
         opportunity="late token of a request whose client has left and whose place is taken again",
         start=(),
