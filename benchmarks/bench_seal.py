@@ -80,7 +80,7 @@ def one_thread(label: str, size: int, *, peers: bool) -> list[Figure]:
     best = fastest(work, turns=turns)
     others = []
     if peers:
-        from peers import lmcache_peer, pqc_peer
+        from sealing_peers import lmcache_peer, pqc_peer
 
         others = [lmcache_peer(size), pqc_peer(size)]
         for peer in others:

@@ -16,7 +16,8 @@ from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.load import iter_steps
 from kvward.audit.pairs import iter_pairs
-from kvward.audit.plan import Plan, Sizes, Tier, make_plan
+from kvward.audit.plan import Plan, Sizes, Tier
+from kvward.audit.planning import make_plan
 from kvward.audit.prompts import Prompt, write_canary_prompt, write_turn_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.terms import Channel, ProbeScope, SharingLevel

@@ -17,7 +17,8 @@ from fakes.openai import VLLMFake
 from kvward.audit.exchange import Call, Ending
 from kvward.audit.history import Arm, HistoryFile, Trial, load_history
 from kvward.audit.judge import judge
-from kvward.audit.plan import TIER_SIZES, Plan, Route, Sizes, Tier, make_plan
+from kvward.audit.plan import TIER_SIZES, Plan, Route, Sizes, Tier
+from kvward.audit.planning import make_plan
 from kvward.audit.run import AuditRun
 from kvward.audit.target import (
     NO_LIMITS,

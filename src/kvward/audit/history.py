@@ -49,6 +49,8 @@ class Arm(StrEnum):
     FLOOD_AGAIN = "flood-again"
 
 
+CONTROL_ARMS = frozenset({Arm.CONTROL_WRITE, Arm.CONTROL_READ})
+"""Own canaries, written and read back."""
 SIDE_ARMS = frozenset(
     {Arm.DOOR, Arm.SAVE, Arm.RESTORE, Arm.PRIME_AGAIN, Arm.FLOOD, Arm.FLOOD_AGAIN}
 )

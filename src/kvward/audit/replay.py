@@ -19,7 +19,8 @@ from kvward.audit.exchange import Call
 from kvward.audit.history import Arm
 from kvward.audit.pairs import Pair, iter_pairs, pair_words, period_of
 from kvward.audit.placement import Placement
-from kvward.audit.plan import CROWD, LOAD_CHANNELS, TURN_NAMES, Cell, Plan, Sizes, make_plan
+from kvward.audit.plan import CROWD, LOAD_CHANNELS, TURN_NAMES, Cell, Plan, Sizes
+from kvward.audit.planning import make_plan
 from kvward.audit.prompts import derive_random, write_probe_prompt
 from kvward.audit.report.model import FORMAT, cell_id
 from kvward.errors import ConfigError, ReportError

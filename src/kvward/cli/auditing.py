@@ -12,9 +12,11 @@ from pathlib import Path
 from kvward.audit.history import HistoryFile, Trial
 from kvward.audit.judge import judge
 from kvward.audit.pairs import Alter, Change, Pair, conversation_of
-from kvward.audit.plan import LOAD_CHANNELS, Elicitation, Plan, Route, Sizes, Tier, make_plan
+from kvward.audit.plan import LOAD_CHANNELS, Elicitation, Plan, Route, Sizes, Tier
+from kvward.audit.planning import make_plan
+from kvward.audit.recorder import Progress
 from kvward.audit.report.model import AuditReport, make_report
-from kvward.audit.run import AuditRun, Progress
+from kvward.audit.run import AuditRun
 from kvward.audit.target import (
     NO_LIMITS,
     Control,

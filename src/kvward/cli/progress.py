@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from kvward.audit.plan import Plan
+from kvward.audit.recorder import Progress
 from kvward.audit.report.text import render_plan
-from kvward.audit.run import Progress
 from kvward.audit.target import Spend
 from kvward.cli.auditing import HISTORY_NAME, Watch
 

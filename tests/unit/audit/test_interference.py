@@ -22,7 +22,8 @@ from kvward.audit.flood import Flood, fitting_words
 from kvward.audit.history import SIDE_ARMS, Arm, Trial
 from kvward.audit.judge import judge
 from kvward.audit.pairs import Pair, iter_pairs, run_pair
-from kvward.audit.plan import Cell, Plan, make_plan
+from kvward.audit.plan import Cell, Plan
+from kvward.audit.planning import make_plan
 from kvward.audit.prompts import Prompt
 from kvward.audit.target import PRESETS
 from kvward.audit.verdict import Stamp, Trials, Verdict

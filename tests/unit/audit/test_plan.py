@@ -10,16 +10,8 @@ from kvward.audit.exchange import Ending, Reply
 from kvward.audit.history import Arm, Redactor
 from kvward.audit.load import Step, iter_steps
 from kvward.audit.pairs import Change, iter_pairs, period_of
-from kvward.audit.plan import (
-    BLOCK_TOKENS,
-    TIER_SIZES,
-    Elicitation,
-    Plan,
-    Tier,
-    make_plan,
-    make_salts,
-    planned_cells,
-)
+from kvward.audit.plan import BLOCK_TOKENS, TIER_SIZES, Elicitation, Plan, Tier
+from kvward.audit.planning import make_plan, make_salts, planned_cells
 from kvward.audit.prompts import repeat_prompt, write_canary_prompt, write_lines, write_voice_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.errors import ConfigError

@@ -11,7 +11,8 @@ from audit_histories import clean_history, small_plan
 from kvward.audit.evidence.where import describe_where
 from kvward.audit.history import Arm, Trial
 from kvward.audit.pairs import iter_pairs
-from kvward.audit.plan import Plan, Route, Sizes, Tier, make_plan
+from kvward.audit.plan import Plan, Route, Sizes, Tier
+from kvward.audit.planning import make_plan
 from kvward.terms import Channel, ProbeScope
 
 PLAN = make_plan(

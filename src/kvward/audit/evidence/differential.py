@@ -16,9 +16,9 @@ from kvward.audit.detectors.differential import (
 )
 from kvward.audit.detectors.timing import TimingReading
 from kvward.audit.evidence.asked import Asked
-from kvward.audit.evidence.load import CONTROL_ARMS, READ_ARMS, load_trials, reuse_seen
+from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
 from kvward.audit.exchange import Ending
-from kvward.audit.history import Arm, Trial
+from kvward.audit.history import CONTROL_ARMS, Arm, Trial
 from kvward.audit.plan import BLOCK_TOKENS, Plan
 from kvward.audit.prompts import derive_random, write_canary_prompt
 from kvward.audit.sessions import audit_sessions

@@ -7,13 +7,12 @@ from math import log
 
 from kvward.audit.detectors.timing import TimingReading
 from kvward.audit.exchange import Ending
-from kvward.audit.history import Arm, Trial
+from kvward.audit.history import CONTROL_ARMS, Arm, Trial
 from kvward.audit.plan import Plan
 from kvward.audit.verdict import Trials
 from kvward.terms import ProbeScope
 
 READ_ARMS = frozenset({Arm.WRITE, Arm.READ, Arm.TWIN, Arm.RETRY, Arm.TURN})
-CONTROL_ARMS = frozenset({Arm.CONTROL_WRITE, Arm.CONTROL_READ})
 
 
 def load_trials(plan: Plan, trials: Sequence[Trial], *, with_controls: bool) -> Trials:
