@@ -17,6 +17,7 @@ from fakes.openai import VLLMFake
 from kvward.audit.exchange import Call, Ending
 from kvward.audit.history import Arm, HistoryFile, Trial, load_history
 from kvward.audit.judge import judge
+from kvward.audit.pairs import Pair
 from kvward.audit.plan import TIER_SIZES, Plan, Route, Sizes, Tier
 from kvward.audit.planning import make_plan
 from kvward.audit.run import AuditRun
@@ -36,6 +37,10 @@ from kvward.terms import Channel, ProbeScope, SharingLevel
 
 KEYS = {"a": "ka-secret", "b": "kb-secret"}
 NOW = datetime(2026, 12, 2, 12, tzinfo=UTC)
+
+
+async def nothing_to_change(pair: Pair) -> None:
+    raise AssertionError(f"no pair of {pair.scope} needs a change here")
 
 
 def call(**changes: object) -> Call:
@@ -213,7 +218,9 @@ async def test_pair_torn_by_a_retry_keeps_its_arms_and_loses_its_times(tmp_path:
         plan = pairs_plan(urls=[url], scopes=(Channel.METADATA, Channel.TIMING))
         with HistoryFile(tmp_path / "history.jsonl") as history:
             history.write_plan(plan)
-            trials = await AuditRun(plan, target, history, on_progress=lambda _: None).run()
+            trials = await AuditRun(
+                plan, target, history, on_progress=lambda _: None, change=nothing_to_change
+            ).run()
             digest = history.digest
     read_plan, read = load_history(tmp_path / "history.jsonl")
     assert (read_plan, read) == (plan, trials)
@@ -263,7 +270,13 @@ async def test_writer_and_reader_are_placed_by_the_seed_and_the_history_names_wh
             for name in ("x", "y"):
                 with HistoryFile(tmp_path / name) as history:
                     runs.append(
-                        await AuditRun(plan, target, history, on_progress=lambda _: None).run()
+                        await AuditRun(
+                            plan,
+                            target,
+                            history,
+                            on_progress=lambda _: None,
+                            change=nothing_to_change,
+                        ).run()
                     )
     places = [[(t.arm, t.scope, t.pair, t.route, t.replica) for t in run] for run in runs]
     assert places[0] == places[1]
@@ -310,7 +323,9 @@ async def test_audit_of_a_fake_finds_what_it_shares_and_nothing_else(
             prompt_tokens=max(80, fake.min_cached_words + 80),
         )
         with HistoryFile(tmp_path / "history.jsonl") as history:
-            trials = await AuditRun(plan, target, history, on_progress=lambda _: None).run()
+            trials = await AuditRun(
+                plan, target, history, on_progress=lambda _: None, change=nothing_to_change
+            ).run()
     assert not [trial.error for trial in trials if trial.error]
     outcomes = {v.scope: v.outcome for v in judge(plan, trials, history_digest="x").verdicts}
     assert outcomes[ProbeScope.S0] == "NOT_OBSERVED", "the control holds"
@@ -323,6 +338,8 @@ async def test_audit_of_a_server_that_reports_no_reuse_is_inconclusive(tmp_path:
     async with fake.serving() as url, Target(url, KEYS, model=None, max_connections=4) as target:
         plan = pairs_plan(urls=[url], pairs=4)
         with HistoryFile(tmp_path / "history.jsonl") as history:
-            trials = await AuditRun(plan, target, history, on_progress=lambda _: None).run()
+            trials = await AuditRun(
+                plan, target, history, on_progress=lambda _: None, change=nothing_to_change
+            ).run()
     outcomes = {v.outcome for v in judge(plan, trials, history_digest="x").verdicts}
     assert outcomes == {"INCONCLUSIVE"}
