@@ -143,10 +143,12 @@ class Recorded:
             for trial in trials
             if trial.ending is Ending.DONE and trial.arm not in SIDE_ARMS
         }
+        self._any = next(iter(self._answers.values()))
 
     async def send(self, call: Call) -> Reply:
         write_request(LAB, call, model="canary", stream=True, key=KEY)
-        body = self._answers[call.prompt]
+        # What was only cancelled has no answer on record; any other is as long to read.
+        body = self._answers.get(call.prompt, self._any)
         reading = ReplyReader(time.perf_counter_ns(), shape=LAB.routes[call.route].shape)
         reading.status = 200
 
