@@ -66,6 +66,7 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
         history_digest=history_digest,
         cache_tier=plan.cache_tier,
         tool_version=plan.tool_version,
+        counter_hint=plan.counter_hint,
     )
     everything, beside = trials, [trial for trial in trials if trial.arm in SIDE_ARMS]
     trials = [trial for trial in trials if trial.arm not in SIDE_ARMS]

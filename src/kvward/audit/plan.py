@@ -121,6 +121,7 @@ class Plan:
         routes: Kinds of route that prompts go to, one for each pair and each prompt, by the seed.
         replicas: Addresses of one stack that requests go to by the seed; `url` is the first.
         preset, preset_reason: What the target is taken for, and why.
+        counter_hint: How the target is made to report reuse; empty where nobody knows.
         streamed: Whether answers are streamed, so that the first token has a time of its own.
         other_model: Another model, revision or adapter of the same server; empty for none.
         reloads: Whether the operator can load other weights under one name between two requests.
@@ -156,6 +157,7 @@ class Plan:
     replicas: tuple[str, ...] = ()
     preset: str = ""
     preset_reason: str = ""
+    counter_hint: str = ""
     streamed: bool = True
     other_model: str = ""
     reloads: bool = False

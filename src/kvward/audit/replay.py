@@ -180,6 +180,7 @@ def plan_replay(
         replicas=addresses if len(addresses) > 1 else (),
         preset=preset,
         preset_reason=preset_reason,
+        counter_hint=old.counter_hint,
         streamed=old.streamed,
         other_model=old.other_model,
         reloads=old.reloads,

@@ -99,6 +99,7 @@ class Stamp:
     Attributes:
         evidence_threshold: E-value from which a timing cell is violated.
         cache_tier: Which tier was put to the test.
+        counter_hint: How the target is made to report reuse; empty where nobody knows.
     """
 
     confidence: float
@@ -108,6 +109,7 @@ class Stamp:
     history_digest: str
     cache_tier: CacheTier
     tool_version: str
+    counter_hint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

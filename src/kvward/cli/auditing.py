@@ -170,6 +170,7 @@ async def run_audit(
             replicas=target.urls if len(target.urls) > 1 else (),
             preset=target.preset.name,
             preset_reason=target.choice.reason,
+            counter_hint=target.preset.counter_hint,
             streamed=target.streams,
             other_model=request.other_model,
             reloads=Control.SWAP_ADAPTER in request.controls,

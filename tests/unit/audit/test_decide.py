@@ -294,3 +294,19 @@ def test_no_text_of_the_auditor_promises_anything() -> None:
                     promises.append(f"{path.name}:{node.lineno} {node.value!r}")
     assert texts > 200
     assert not promises
+
+
+def test_server_that_can_be_made_to_report_is_named_with_how() -> None:
+    silent = replace(MISSES, num_read=0, num_primed=0, num_absent=80)
+    verdict = judge_metadata(
+        ProbeScope.S3,
+        silent,
+        TRIALS,
+        replace(STAMP, counter_hint="this one does with --report"),
+        control=silent,
+        findings=(),
+    )
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.reason == (
+        "The target does not report cached tokens; this one does with --report."
+    )

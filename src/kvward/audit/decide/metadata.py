@@ -62,7 +62,8 @@ def judge_metadata(
         outcome, reason = Outcome.INCONCLUSIVE, trouble
     elif reading.num_read == 0 or own.num_read == 0:
         outcome = Outcome.INCONCLUSIVE
-        reason = "The target does not report cached tokens."
+        reason = "The target does not report cached tokens"
+        reason += f"; {stamp.counter_hint}." if stamp.counter_hint else "."
     elif reading.num_absent:
         outcome = Outcome.INCONCLUSIVE
         reason = f"{reading.num_absent} of {trials.run} answers did not report cached tokens."

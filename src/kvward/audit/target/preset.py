@@ -111,6 +111,8 @@ class Preset:
             read normally.
         doors: What lists cached state or requests in flight; empty where nothing is known to.
         saved_state: How the state of a slot is saved and put back; None where nothing is known to.
+        counter_hint: How the server is made to report reuse, in a few words; empty where it always
+            does or never.
         unverified: What could not be looked up, in a sentence; empty when nothing is open.
     """
 
@@ -130,6 +132,7 @@ class Preset:
     write_price_ratio: float = 1.0
     doors: tuple[Door, ...] = ()
     saved_state: SavedState | None = None
+    counter_hint: str = ""
     facts: tuple[Fact, ...] = ()
     unverified: str = ""
 
@@ -265,6 +268,7 @@ _VLLM = Preset(
         ),
     ),
     salt_field="cache_salt",
+    counter_hint="vLLM does with --enable-prompt-tokens-details",
     unverified="Run on CPU only, without data parallelism. Completions do not tell what was "
     "written to the cache.",
 )
@@ -298,6 +302,7 @@ _SGLANG = Preset(
         ),
     ),
     headers={CONVERSATION_HEADER: "{conversation}"},
+    counter_hint="SGLang does with --enable-cache-report",
     salt_field="cache_salt",
     forged_body={Route.COMPLETIONS: _SGLANG_FORGED, Route.CHAT: _SGLANG_FORGED},
     facts=(
