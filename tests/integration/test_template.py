@@ -95,7 +95,9 @@ class Own:
 
 def template(tmp_path: Path, framing: str) -> Path:
     path = tmp_path / "server.toml"
-    path.write_text(BASE.format(stream=f'stream = "{framing}"\nmax_logprobs = 2'))
+    path.write_text(
+        BASE.format(stream=f'stream = "{framing}"\nmax_logprobs = 2\nsalt_field = "tenancy"')
+    )
     return path
 
 
@@ -118,6 +120,7 @@ async def test_described_server_is_asked_and_read(tmp_path: Path, framing: str) 
         reply = await target.send(call(logprobs=20, forged=forged))
         own.problem = "tenant ka-secret is over quota"
         refused = await target.send(call(conversation=None))
+        await target.send(call(salt="own"))
     assert reply.error is None
     assert reply.ending is Ending.DONE
     assert (reply.text, reply.finish_reason, reply.response_ids) == (" acorn", "cap", ("r-1",))
@@ -139,6 +142,8 @@ async def test_described_server_is_asked_and_read(tmp_path: Path, framing: str) 
         "b",
     )
     assert "x-session" not in own.asked[1][1]
+    assert own.asked[2][0]["tenancy"] == "own"
+    assert "tenancy" not in body
     assert refused.ending is Ending.FAILED
     assert refused.error == "tenant *** is over quota"
 

@@ -10,6 +10,7 @@ models_path = "/models"            # optional: asked with each key to see whethe
 end_mark = "[DONE]"                # optional: data that ends a stream without being JSON
 max_logprobs = 20                  # optional, 0 by default
 verbatim = true                    # optional: prompts reach the model without a template
+salt_field = "cache_salt"          # optional: of the body, for --salt-tenants
 
 [headers]
 authorization = "Bearer {key}"
@@ -97,6 +98,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     end_mark: str | None = None
     max_logprobs: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
     verbatim: bool = False
+    salt_field: str | None = None
     min_prompt_tokens: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
     forged: _Forged = msgspec.field(default_factory=_Forged)
 
@@ -209,6 +211,7 @@ def load_template(path: Path) -> Preset:
         forged_body={Route.COMPLETIONS: document.forged.body},
         forged_headers=document.forged.headers,
         min_prompt_tokens=document.min_prompt_tokens,
+        salt_field=document.salt_field,
         facts=(Fact(source="a template of the operator's", seen="this run"),),
     )
 
