@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvward.audit.decide import (
@@ -23,6 +23,7 @@ from kvward.audit.evidence.dialogues import Dialogues
 from kvward.audit.evidence.differential import differential_evidence
 from kvward.audit.evidence.doors import door_evidence
 from kvward.audit.evidence.interference import flooded_pairs, loss_findings
+from kvward.audit.evidence.load import reuse_seen
 from kvward.audit.evidence.odd import odd_findings
 from kvward.audit.evidence.pairs import (
     counted_probes,
@@ -85,7 +86,8 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
     }
     asked = Asked(plan)
     odd = odd_findings(trials, asked, common) if plan.pair_scopes else {}
-    content = _judge_content(plan, trials, beside, timing, stamp)
+    reuse = reuse_seen(plan, trials, timing, common)
+    content = _judge_content(plan, trials, beside, reuse, stamp)
     verdicts = []
     for cell in plan.cells:
         match cell.channel:
@@ -94,7 +96,9 @@ def judge(plan: Plan, trials: Sequence[Trial], *, history_digest: str) -> Judgem
             case Channel.DIFFERENTIAL:
                 verdicts.append(
                     judge_differential(
-                        cell.scope, differential_evidence(plan, trials, timing, asked), stamp
+                        cell.scope,
+                        differential_evidence(plan, trials, asked, reuse_seen=reuse),
+                        stamp,
                     )
                 )
             case Channel.METADATA if cell.scope is ProbeScope.S8:
@@ -141,18 +145,18 @@ def _judge_content(
     plan: Plan,
     trials: Sequence[Trial],
     beside: Sequence[Trial],
-    timing: Mapping[ProbeScope, TimingReading],
+    reuse: bool | None,
     stamp: Stamp,
 ) -> dict[ProbeScope, Verdict]:
     """Decide every content cell that a plan may have."""
     if not plan.has_content:
         return {}
     dialogues, control = Dialogues(plan, trials), content_control(plan, trials)
-    turns = turn_evidence(plan, trials, timing, dialogues, control=control)
+    turns = turn_evidence(plan, trials, dialogues, reuse_seen=reuse, control=control)
     content = content_evidence(
         plan,
         trials,
-        timing,
+        reuse_seen=reuse,
         control=control,
         dialogues=dialogues,
         given_up=explained_words(turns),

@@ -76,3 +76,11 @@ def test_words_of_several_tokens_are_counted_as_such() -> None:
     probe = next(trial for trial in trials if trial.arm is Arm.PROBE_PRIMED)
     assert common.of(probe) == 15
     assert CommonTokens([]).of(probe) == 0
+
+
+def test_reuse_of_every_fresh_prompt_is_no_template_where_nothing_stands_around_a_prompt() -> None:
+    def told(trial: Trial) -> Trial:
+        return replace(trial, cached_tokens=96) if trial.arm is Arm.PROBE_UNPRIMED else trial
+
+    found = outcomes(with_order(clean_history(PLAN, change=told)))
+    assert set(found.values()) == {Outcome.VIOLATED}

@@ -273,13 +273,17 @@ def test_level_holds_for_the_whole_plan(outputs: int, needed: int) -> None:
         (lambda t: replace(t, top_logprobs=()) if t.arm is Arm.TURN else t, "could not be read"),
         (lambda t: replace(t, ending=Ending.FAILED) if t.arm is Arm.TURN else t, "completed"),
         (lambda t: replace(t, cached_tokens=0), "No reuse was seen at all"),
+        (
+            lambda t: replace(t, cached_tokens=0) if t.arm is Arm.TURN else t,
+            "No answer of a dialogue reused state",
+        ),
         (lambda t: None if t.arm is Arm.TURN and t.number > 120 else t, "planned trials"),
         (
             lambda t: replace(t, top_logprobs=()) if t.arm is Arm.CONTROL_READ else t,
             "read back 0 of 40",
         ),
     ],
-    ids=["unreadable", "failed", "no reuse", "stopped", "no control"],
+    ids=["unreadable", "failed", "no reuse", "no reuse in dialogues", "stopped", "no control"],
 )
 def test_dialogues_that_tell_nothing_are_inconclusive(
     change: Callable[[Trial], Trial | None], why: str

@@ -28,6 +28,7 @@ class TurnEvidence:
         control: Own canaries read back from the cache.
         behind_reuse: First turns seen in answers that reused state of the dialogue.
         reuse_seen: Whether any reuse was seen in this run; None when the target does not tell.
+        turns_tell: Whether answers of later turns tell what was reused.
     """
 
     trials: Trials
@@ -40,6 +41,7 @@ class TurnEvidence:
     control: Control
     behind_reuse: Control
     reuse_seen: bool | None
+    turns_tell: bool
 
 
 def judge_turns(evidence: TurnEvidence, stamp: Stamp) -> Verdict:
@@ -102,6 +104,8 @@ def _doubt(evidence: TurnEvidence, bound: float) -> str | None:
         return _broken("First turns were seen behind reuse", evidence.behind_reuse)
     if not evidence.reuse_seen:
         return NO_REUSE[evidence.reuse_seen]
+    if evidence.turns_tell and not evidence.behind_reuse.tried:
+        return "No answer of a dialogue reused state, so nothing was put to test."
     if evidence.num_partial:
         return (
             f"{evidence.num_partial} outputs hold words of a version given up, too few to be told "

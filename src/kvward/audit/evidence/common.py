@@ -28,27 +28,38 @@ class CommonTokens:
     """How many tokens fresh prompts have in common, learnt from those that nobody had primed."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
-        counts: dict[tuple[Kind, bool | None], list[int]] = {}
-        sizes: dict[Kind, list[tuple[int, int]]] = {}
+        sizes: dict[Kind, list[float]] = {}
+        fresh: dict[Kind, list[Trial]] = {}
         for trial in trials:
-            if trial.ending is not Ending.DONE or trial.scope is None or not trial.prompt_tokens:
+            if trial.ending is not Ending.DONE or not (trial.prompt_tokens and trial.prompt_words):
                 continue
-            sizes.setdefault(_kind(trial), []).append((trial.prompt_tokens, trial.prompt_words))
+            sizes.setdefault(_kind(trial), []).append(trial.prompt_tokens / trial.prompt_words)
             if trial.arm is Arm.PROBE_UNPRIMED and trial.told_tokens is not None:
-                # The second probe of a pair meets the template of the first one.
-                counts.setdefault((_kind(trial), trial.first), []).append(trial.told_tokens)
-        self._tokens: dict[Kind, int] = {}
-        for kind, of_kind in sizes.items():
-            usual = [median_low(values) for (one, _), values in counts.items() if one == kind]
-            template = max(usual, default=0)
-            if template > _MOST_OF_A_PROMPT * median_low(tokens for tokens, _ in of_kind):
-                template = 0
-            per_word = median_low(max(1.0, tokens / words) for tokens, words in of_kind)
-            self._tokens[kind] = template + ceil(_CHANCE_WORDS * per_word)
+                fresh.setdefault(_kind(trial), []).append(trial)
+        self._tokens = {
+            kind: _template(fresh.get(kind, ()))
+            + ceil(_CHANCE_WORDS * max(1.0, median_low(per_word)))
+            for kind, per_word in sizes.items()
+        }
 
     def of(self, trial: Trial) -> int:
         """Return the most tokens whose reuse says nothing of whose state it was."""
         return self._tokens.get(_kind(trial), 0)
+
+
+def _template(fresh: Sequence[Trial]) -> int:
+    """Return how many tokens of a template fresh prompts are usually told to share; 0 for none."""
+    if not fresh:
+        return 0
+    # The second probe of a pair meets the template of the first one.
+    by_order: dict[bool | None, list[int]] = {}
+    for trial in fresh:
+        by_order.setdefault(trial.first, []).append(trial.told_tokens or 0)
+    shared = max(median_low(told) for told in by_order.values())
+    tokens = median_low(trial.prompt_tokens or 0 for trial in fresh)
+    # A word has at least a token; what a prompt has beyond its words bounds what is around them.
+    around = median_low((trial.prompt_tokens or 0) - trial.prompt_words for trial in fresh)
+    return shared if shared <= min(around, _MOST_OF_A_PROMPT * tokens) else 0
 
 
 def _kind(trial: Trial) -> Kind:

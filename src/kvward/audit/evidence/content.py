@@ -15,11 +15,10 @@ from kvward.audit.detectors.content import (
     read_foreign_words,
     read_printed_words,
 )
-from kvward.audit.detectors.timing import TimingReading
 from kvward.audit.detectors.turns import Overlap
 from kvward.audit.evidence.dialogues import Dialogues
 from kvward.audit.evidence.doors import num_comparisons
-from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
+from kvward.audit.evidence.load import READ_ARMS, load_trials
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import Elicitation, Plan
@@ -38,8 +37,8 @@ _WORD = re.compile("[a-z]+")
 def content_evidence(
     plan: Plan,
     trials: Sequence[Trial],
-    timing: Mapping[ProbeScope, TimingReading],
     *,
+    reuse_seen: bool | None,
     control: Control,
     dialogues: Dialogues,
     given_up: Mapping[int, frozenset[str]],
@@ -48,6 +47,7 @@ def content_evidence(
     """Return what the answers under load show of foreign words, by probe scope.
 
     Args:
+        reuse_seen: Whether the run showed any reuse; None when the target does not tell.
         control: Own canaries read back, as `content_control` has it.
         given_up: By trial the words that its own dialogue had given up; they are explained.
         doors: What side doors showed beside them, all of it other tenants'.
@@ -85,7 +85,6 @@ def content_evidence(
                     continue
                 num_unnamed += 1
             findings[scope].append(finding)
-    reuse = reuse_seen(plan, trials, timing)
     return {
         scope: ContentEvidence(
             trials=load_trials(plan, trials, with_controls=False),
@@ -96,7 +95,7 @@ def content_evidence(
             control=control,
             num_unnamed=0 if scope is ProbeScope.S0 else num_unnamed,
             hint=_HINTS[plan.elicitation],
-            reuse_seen=reuse,
+            reuse_seen=reuse_seen,
             doors=doors if scope is ProbeScope.S3 else NO_DOORS,
         )
         for scope in findings

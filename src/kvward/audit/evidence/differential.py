@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.reference import CanaryReference
@@ -14,16 +14,14 @@ from kvward.audit.detectors.differential import (
     measure,
     read_deviation,
 )
-from kvward.audit.detectors.timing import TimingReading
 from kvward.audit.evidence.asked import Asked
-from kvward.audit.evidence.load import READ_ARMS, load_trials, reuse_seen
+from kvward.audit.evidence.load import READ_ARMS, load_trials
 from kvward.audit.exchange import Ending
 from kvward.audit.history import CONTROL_ARMS, Arm, Trial
 from kvward.audit.plan import BLOCK_TOKENS, Plan
 from kvward.audit.prompts import derive_random, write_canary_prompt
 from kvward.audit.sessions import audit_sessions
 from kvward.audit.verdict import Control, Finding
-from kvward.terms import ProbeScope
 
 _MIN_ALONE = 0.9
 _NUM_SIMULATED = 200
@@ -33,10 +31,15 @@ _TOP = 20
 def differential_evidence(
     plan: Plan,
     trials: Sequence[Trial],
-    timing: Mapping[ProbeScope, TimingReading],
     asked: Asked,
+    *,
+    reuse_seen: bool | None,
 ) -> DifferentialEvidence:
-    """Compare every finished answer of the content phase with what it should be."""
+    """Compare every finished answer of the content phase with what it should be.
+
+    Args:
+        reuse_seen: Whether the run showed any reuse; None when the target does not tell.
+    """
     reference = CanaryReference()
     alone: list[float] = []
     read: list[tuple[Trial, Deviation]] = []
@@ -78,7 +81,7 @@ def differential_evidence(
             tried=len(alone),
             held=bool(alone) and agreeing / len(alone) >= _MIN_ALONE and margin <= MAX_MARGIN_NATS,
         ),
-        reuse_seen=reuse_seen(plan, trials, timing),
+        reuse_seen=reuse_seen,
         simulated=_simulate(plan, audit_sessions(plan), reference, margin),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import log
 
 from kvward.audit.detectors.timing import TimingReading
+from kvward.audit.evidence.common import CommonTokens
 from kvward.audit.exchange import Ending
 from kvward.audit.history import CONTROL_ARMS, Arm, Trial
 from kvward.audit.plan import Plan
@@ -53,15 +54,20 @@ def _failed_ratios(trials: Sequence[Trial], arms: frozenset[Arm]) -> tuple[float
 
 
 def reuse_seen(
-    plan: Plan, trials: Sequence[Trial], timing: Mapping[ProbeScope, TimingReading]
+    plan: Plan,
+    trials: Sequence[Trial],
+    timing: Mapping[ProbeScope, TimingReading],
+    common: CommonTokens,
 ) -> bool | None:
-    """Tell whether the run showed reuse of own state: by count, else by time, else unknown."""
+    """Tell whether the run showed reuse: by count, else by time, else unknown.
+
+    Reuse of what any two prompts have in common shows nothing.
+    """
     # Of the whole load and not of the control alone: where whole answers are kept, a repeated
     # request is not computed again, and tells what it told the first time.
-    cached = [trial.told_tokens for trial in trials if trial.scope is None]
-    known = [value for value in cached if value is not None]
-    if known:
-        return any(value > 0 for value in known)
+    load = [trial for trial in trials if trial.scope is None]
+    if any(trial.told_tokens is not None for trial in load):
+        return any((trial.told_tokens or 0) > common.of(trial) for trial in load)
     control = timing.get(ProbeScope.S0)
     if control is not None and control.num_pairs:
         return control.log_e_max >= log(plan.evidence_threshold)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kvward.audit.canary.codebook import DIALOGUE_TURNS, Codebook
 from kvward.audit.decide.turns import TurnEvidence
 from kvward.audit.detectors.content import Reading, read_foreign_words
-from kvward.audit.detectors.timing import TimingReading
 from kvward.audit.detectors.turns import Anomaly, Overlap, lost_turns, match_version
 from kvward.audit.dialogue import Fate, Version
 from kvward.audit.evidence.dialogues import Dialogues, Turn
-from kvward.audit.evidence.load import reuse_seen, turn_trials
+from kvward.audit.evidence.load import turn_trials
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import Plan
 from kvward.audit.verdict import Control, Finding
-from kvward.terms import ProbeScope
 
 NUM_DECOYS = 999
 _MIN_BEHIND_REUSE = 0.5
@@ -25,14 +23,15 @@ _MIN_BEHIND_REUSE = 0.5
 def turn_evidence(
     plan: Plan,
     trials: Sequence[Trial],
-    timing: Mapping[ProbeScope, TimingReading],
     dialogues: Dialogues,
     *,
+    reuse_seen: bool | None,
     control: Control,
 ) -> TurnEvidence:
     """Return what the answers of dialogues show.
 
     Args:
+        reuse_seen: Whether the run showed any reuse; None when the target does not tell.
         control: Own canaries read back. Where it did not hold, a missing turn says nothing, since
             it cannot be told from a model that does not show its context.
     """
@@ -75,7 +74,8 @@ def turn_evidence(
         decoy_hits=decoy_hits,
         control=control,
         behind_reuse=behind_reuse,
-        reuse_seen=behind_reuse.tried > 0 or reuse_seen(plan, trials, timing),
+        reuse_seen=reuse_seen,
+        turns_tell=any(t.trial.cached_tokens is not None for t in _later_turns(dialogues)),
     )
 
 
@@ -126,11 +126,19 @@ def _lost(turn: Turn, lost: int) -> Finding:
     )
 
 
+def _later_turns(dialogues: Dialogues) -> list[Turn]:
+    """Return the answered turns that follow another one, whose state they may reuse."""
+    return [
+        turn
+        for turn in dialogues.turns
+        if turn.version.turn > 1 and turn.trial.arm is Arm.TURN and turn.trial.ending is Ending.DONE
+    ]
+
+
 def _behind_reuse(dialogues: Dialogues) -> Control:
     seen = tried = 0
-    for turn in dialogues.turns:
-        answered = turn.trial.arm is Arm.TURN and turn.trial.ending is Ending.DONE
-        if turn.version.turn == 1 or not answered or not turn.trial.cached_tokens:
+    for turn in _later_turns(dialogues):
+        if not turn.trial.cached_tokens:
             continue
         reading = _read(turn)
         tried += 1

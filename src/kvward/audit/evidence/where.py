@@ -25,6 +25,8 @@ def describe_where(
     Args:
         hits: Numbers of the primed probes that were told of reuse.
     """
+    if not hits:
+        return ""
     probes = [
         trial
         for trial in trials
@@ -33,8 +35,6 @@ def describe_where(
         and trial.ending is Ending.DONE
         and trial.pair is not None
     ]
-    if not probes:
-        return ""
     kinds = _kinds(plan, scope)
     views: tuple[Callable[[Trial], str], ...] = (
         lambda trial: kinds.get(trial.pair, "") if trial.pair is not None else "",
