@@ -18,6 +18,7 @@ from kvward.audit.detectors.content import (
 from kvward.audit.detectors.turns import Overlap
 from kvward.audit.evidence.dialogues import Dialogues
 from kvward.audit.evidence.doors import num_comparisons
+from kvward.audit.evidence.finding import finding_of, name_of
 from kvward.audit.evidence.load import READ_ARMS, load_trials
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
@@ -136,18 +137,16 @@ def _explain(
         if other is not None:
             return [_of_dialogue(trial, reader, *other)]
         words = tuple(sorted(left))
-        nobodys = Finding(trial=trial.number, reader=trial.who, words=words, replica=trial.replica)
+        nobodys = finding_of(trial, words=words)
         return [(ProbeScope.S0, nobodys)]
     return [
         (
             relation(reader, found.session),
-            Finding(
-                trial=trial.number,
-                reader=trial.who,
-                source=f"{found.session.tenant}/{found.session.conversation}",
+            finding_of(
+                trial,
+                source=name_of(found.session),
                 words=found.words,
                 probability=found.probability,
-                replica=trial.replica,
             ),
         )
         for found in named
@@ -157,13 +156,11 @@ def _explain(
 def _of_dialogue(
     trial: Trial, reader: Session, writer: Session, overlap: Overlap
 ) -> tuple[ProbeScope, Finding]:
-    finding = Finding(
-        trial=trial.number,
-        reader=trial.who,
-        source=f"{writer.tenant}/{writer.conversation}",
+    finding = finding_of(
+        trial,
+        source=name_of(writer),
         words=overlap.words,
         probability=overlap.probability,
-        replica=trial.replica,
         note="words of another dialogue",
     )
     return relation(reader, writer), finding

@@ -15,13 +15,14 @@ from kvward.audit.detectors.differential import (
     read_deviation,
 )
 from kvward.audit.evidence.asked import Asked
+from kvward.audit.evidence.finding import finding_of
 from kvward.audit.evidence.load import READ_ARMS, load_trials
 from kvward.audit.exchange import Ending
 from kvward.audit.history import CONTROL_ARMS, Arm, Trial
 from kvward.audit.plan import BLOCK_TOKENS, Plan
 from kvward.audit.prompts import derive_random, write_canary_prompt
 from kvward.audit.sessions import audit_sessions
-from kvward.audit.verdict import Control, Finding
+from kvward.audit.verdict import Control
 
 _MIN_ALONE = 0.9
 _NUM_SIMULATED = 200
@@ -60,11 +61,9 @@ def differential_evidence(
     margin = choose_margin(alone)
     agreeing = sum(nats <= min(margin, MAX_MARGIN_NATS) for nats in alone)
     findings = tuple(
-        Finding(
-            trial=trial.number,
-            reader=trial.who,
+        finding_of(
+            trial,
             deviation_nats=round(deviation.nats, 4),
-            replica=trial.replica,
         )
         for trial, deviation in read
         if deviation.nats is not None and deviation.nats > margin

@@ -8,11 +8,11 @@ from kvward.audit.canary.codebook import Session
 from kvward.audit.canary.words import CODE_WORDS
 from kvward.audit.decide.doors import DoorEvidence
 from kvward.audit.detectors.content import Attribution, attribute
+from kvward.audit.evidence.finding import finding_of, name_of
 from kvward.audit.history import Arm, Trial
 from kvward.audit.listing import MAX_TEXTS
 from kvward.audit.plan import Plan
 from kvward.audit.sessions import audit_sessions
-from kvward.audit.verdict import Finding
 
 
 def num_comparisons(plan: Plan) -> int:
@@ -45,13 +45,11 @@ def door_evidence(plan: Plan, trials: Sequence[Trial]) -> DoorEvidence:
             if not words:
                 continue
             findings.append(
-                Finding(
-                    trial=trial.number,
-                    reader=trial.who,
-                    source=f"{found.session.tenant}/{found.session.conversation}",
+                finding_of(
+                    trial,
+                    source=name_of(found.session),
                     words=words,
                     probability=found.probability,
-                    replica=trial.replica,
                     note="a list of what is cached showed it",
                 )
             )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvward.audit.detectors.history_excess import Sent, find_excess
 from kvward.audit.evidence.asked import Asked
+from kvward.audit.evidence.finding import finding_of
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Trial
 from kvward.audit.verdict import Finding
@@ -45,12 +46,10 @@ def excess_findings(trials: Sequence[Trial], asked: Asked) -> dict[ProbeScope, t
         if trial.scope is not None:
             continue  # a probe: its pair says whose state it was
         found[_SCOPES[excess.width]].append(
-            Finding(
-                trial=trial.number,
-                reader=trial.who,
+            finding_of(
+                trial,
                 cached_tokens=excess.cached_tokens,
                 note="its own scope had sent no such beginning",
-                replica=trial.replica,
             )
         )
     return {scope: tuple(findings) for scope, findings in found.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvward.audit.detectors.interference import FloodedPair
+from kvward.audit.evidence.finding import finding_of
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.verdict import Finding
@@ -36,12 +37,10 @@ def loss_findings(trials: Sequence[Trial], lost: Sequence[int]) -> tuple[Finding
     """Return facts about every primed probe whose state was gone."""
     numbers = set(lost)
     return tuple(
-        Finding(
-            trial=trial.number,
-            reader=trial.who,
+        finding_of(
+            trial,
             cached_tokens=trial.cached_tokens,
             note="its own state was gone after another tenant's flood",
-            replica=trial.replica,
         )
         for trial in trials
         if trial.number in numbers

@@ -8,6 +8,7 @@ from kvward.audit.detectors.identity import Answered, find_shared_ids, find_wron
 from kvward.audit.evidence.asked import Asked
 from kvward.audit.evidence.common import CommonTokens
 from kvward.audit.evidence.excess import excess_findings
+from kvward.audit.evidence.finding import finding_of
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import Route
@@ -48,12 +49,10 @@ def odd_findings(
         if scope is ProbeScope.S0 and other is not None and len(trial.response_ids) == 1:
             continue  # an answer that was kept for its own conversation
         found.setdefault(scope, []).append(
-            Finding(
-                trial=trial.number,
-                reader=trial.who,
+            finding_of(
+                trial,
                 source=None if other is None else other.who,
                 note=confusion.what,
-                replica=trial.replica,
             )
         )
     found.setdefault(ProbeScope.S7, []).extend(_confused_pictures(trials, common))
@@ -63,12 +62,10 @@ def odd_findings(
 def _confused_pictures(trials: Sequence[Trial], common: CommonTokens) -> list[Finding]:
     """Return a finding for each picture that was taken for another one of the crowd."""
     return [
-        Finding(
-            trial=trial.number,
-            reader=trial.who,
+        finding_of(
+            trial,
             cached_tokens=trial.told_tokens,
             note="its picture was never sent before, and state of another one was reused",
-            replica=trial.replica,
         )
         for trial in trials
         if trial.arm is Arm.CROWD

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kvward.audit.detectors.metadata import CountedProbe, MetadataReading
 from kvward.audit.evidence.common import CommonTokens
+from kvward.audit.evidence.finding import finding_of
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
 from kvward.audit.plan import Plan
@@ -111,12 +112,10 @@ def metadata_findings(
         if trial.number in wrong:
             writer = writers.get(trial.pair) if trial.arm is Arm.PROBE_PRIMED else None
             findings.append(
-                Finding(
-                    trial=trial.number,
-                    reader=trial.who,
+                finding_of(
+                    trial,
                     source=None if writer is None else writer.who,
                     cached_tokens=trial.told_tokens,
-                    replica=trial.replica,
                 )
             )
     return tuple(findings)

@@ -10,6 +10,7 @@ from kvward.audit.detectors.content import Reading, read_foreign_words
 from kvward.audit.detectors.turns import Anomaly, Overlap, lost_turns, match_version
 from kvward.audit.dialogue import Fate, Version
 from kvward.audit.evidence.dialogues import Dialogues, Turn
+from kvward.audit.evidence.finding import finding_of
 from kvward.audit.evidence.load import turn_trials
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
@@ -104,23 +105,19 @@ def _was_answered(former: Turn) -> bool:
 
 def _shown(turn: Turn, former: Version, overlap: Overlap, anomaly: Anomaly) -> Finding:
     how = "replaced" if anomaly is Anomaly.STALE else "cancelled"
-    return Finding(
-        trial=turn.trial.number,
-        reader=turn.trial.who,
+    return finding_of(
+        turn.trial,
         source=turn.trial.who,
         words=overlap.words,
         probability=overlap.probability,
-        replica=turn.trial.replica,
         note=f"{anomaly}: a version of turn {former.turn} that had been {how}, "
         f"in the answer to turn {turn.version.turn}",
     )
 
 
 def _lost(turn: Turn, lost: int) -> Finding:
-    return Finding(
-        trial=turn.trial.number,
-        reader=turn.trial.who,
-        replica=turn.trial.replica,
+    return finding_of(
+        turn.trial,
         note=f"{Anomaly.LOST}: no word of turn {lost} of its own prompt "
         f"in the answer to turn {turn.version.turn}",
     )
