@@ -7,13 +7,11 @@ from typing import Protocol
 
 from kvward.audit.exchange import Ending
 from kvward.audit.history import Arm, Trial
-from kvward.audit.listing import Listing
+from kvward.audit.listing import NOTHING_LISTED, Listing
 from kvward.audit.target.side import SideAnswer, SideRequest
 
 Record = Callable[[Trial], None]
 """Numbers a trial and writes it down."""
-
-_NOTHING = Listing(texts=(), num_unread=0)
 
 
 class Askable(Protocol):
@@ -33,7 +31,7 @@ def side_trial(
     conversation: str,
     name: str,
     replica: int | None,
-    listing: Listing = _NOTHING,
+    listing: Listing = NOTHING_LISTED,
 ) -> Trial:
     """Return the trial of a request that is no prompt, without its number.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from kvward.audit.beside import Askable, Record, side_trial
 from kvward.audit.canary.words import CODE_WORDS
 from kvward.audit.history import Arm, Redactor
-from kvward.audit.listing import Listing, read_listing
+from kvward.audit.listing import NOTHING_LISTED, read_listing
 from kvward.audit.plan import DOOR_ROUNDS, TURN_NAMES, Plan
 from kvward.audit.target.side import Door
 
@@ -60,9 +60,8 @@ class DoorWatch:
         )
         if answer.is_refusal:
             self._closed.add((door.name, tenant, replica))
-        listing = Listing(texts=(), num_unread=0)
-        if answer.status == 200:
-            listing = read_listing(answer.body, self._redactor)
+        answered = answer.status == 200
+        listing = read_listing(answer.body, self._redactor) if answered else NOTHING_LISTED
         self._record(
             side_trial(
                 Arm.DOOR,

@@ -31,6 +31,9 @@ class Listing:
     num_unread: int
 
 
+NOTHING_LISTED = Listing(texts=(), num_unread=0)
+
+
 def read_listing(body: bytes, redactor: Redactor) -> Listing:
     """Read the answer of a side door, JSON or any text. [untrusted]
 

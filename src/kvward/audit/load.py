@@ -101,46 +101,45 @@ def _iter_requests(plan: Plan, sessions: Sequence[Session]) -> Iterator[Step]:
         session = sessions[int(random.integers(len(sessions)))]
         length = _LENGTHS[int(random.integers(len(_LENGTHS)))]
         writes = arm is Arm.WRITE or (arm is Arm.CANCEL and random.random() < 0.5)
+        prefix = 0
         if writes:
-            prefix = 0
-            prompt = write_canary_prompt(plan.seed, session, num_words=length, nonce=nonce)
             max_tokens = int(random.integers(1, 5))
         elif arm is Arm.TWIN:
-            prefix = 0
             length = max(length, 2 * _READ_PREFIX_WORDS)
-            prompt = write_voice_prompt(
-                plan.seed, session, prefix_words=0, num_words=length, nonce=nonce
-            )
             max_tokens = 2
         else:
             prefix = _READ_PREFIX_WORDS
-            length = _READ_PREFIX_WORDS + int(random.integers(1, 2 * BLOCK_TOKENS))
-            prompt = write_voice_prompt(
-                plan.seed,
-                session,
-                prefix_words=_READ_PREFIX_WORDS,
-                num_words=length,
-                nonce=nonce,
-            )
+            length = prefix + int(random.integers(1, 2 * BLOCK_TOKENS))
             max_tokens = int(random.integers(8, 25))
-        if plan.elicitation is Elicitation.TEXT:
-            max_tokens = TEXT_TOKENS
-            prompt = as_lines(
-                plan.seed,
-                session,
-                of_canary=writes,
-                prefix_words=prefix,
-                num_words=length,
-                nonce=nonce,
-            )
+        prints = plan.elicitation is Elicitation.TEXT
+        write = as_lines if prints else _write_words
+        prompt = write(
+            plan.seed,
+            session,
+            of_canary=writes,
+            prefix_words=prefix,
+            num_words=length,
+            nonce=nonce,
+        )
         yield Step(
             arm=arm,
             session=session,
             prompt=prompt,
-            max_tokens=max_tokens,
+            max_tokens=TEXT_TOKENS if prints else max_tokens,
             patience=float(random.uniform(0, 1.5)),
             delay_s=float(random.uniform(0, 0.006)),
         )
+
+
+def _write_words(
+    seed: int, session: Session, *, of_canary: bool, prefix_words: int, num_words: int, nonce: int
+) -> Prompt:
+    """Return a prompt for the canary model: of the session's canary, or of its filler."""
+    if of_canary:
+        return write_canary_prompt(seed, session, num_words=num_words, nonce=nonce)
+    return write_voice_prompt(
+        seed, session, prefix_words=prefix_words, num_words=num_words, nonce=nonce
+    )
 
 
 Send = Callable[[Arm, Session, Prompt, Call], Awaitable[Reply]]

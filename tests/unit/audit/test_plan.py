@@ -49,6 +49,22 @@ def test_digest_names_everything_in_the_plan() -> None:
     assert small_plan(channels=[Channel.CONTENT]).digest != PLAN.digest
 
 
+def plan_of(**more: object) -> Plan:
+    arguments: dict[str, object] = {
+        "url": "u",
+        "model": "m",
+        "tenants": ["a", "b"],
+        "tier": Tier.SMOKE,
+        "seed": 1,
+        "channels": [Channel.METADATA],
+        "declared_level": None,
+        "clients": 1,
+        "prompt_tokens": 512,
+        "run_nonce": "n",
+    }
+    return make_plan(**(arguments | more))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -64,20 +80,9 @@ def test_digest_names_everything_in_the_plan() -> None:
     ids=str,
 )
 def test_plan_that_makes_no_sense_is_refused(change: dict[str, object]) -> None:
-    arguments: dict[str, object] = {
-        "url": "u",
-        "model": "m",
-        "tenants": ["a", "b"],
-        "tier": Tier.SMOKE,
-        "seed": 1,
-        "channels": list(Channel),
-        "declared_level": None,
-        "clients": 1,
-        "prompt_tokens": 512,
-    }
-    make_plan(**arguments)  # type: ignore[arg-type]
+    plan_of()
     with pytest.raises(ConfigError):
-        make_plan(**(arguments | change))  # type: ignore[arg-type]
+        plan_of(**change)
 
 
 def test_every_tier_looks_at_more_than_the_one_before() -> None:
@@ -179,22 +184,6 @@ def test_words_that_are_not_ours_are_redacted() -> None:
     assert redacted[0].startswith("#")
     assert "Miller" not in redacted[0]
     assert redactor.text(" acorn Miller") == "acorn " + redactor.token("Miller")
-
-
-def plan_of(**more: object) -> Plan:
-    arguments: dict[str, object] = {
-        "url": "u",
-        "model": "m",
-        "tenants": ["a", "b"],
-        "tier": Tier.SMOKE,
-        "seed": 1,
-        "channels": [Channel.METADATA],
-        "declared_level": None,
-        "clients": 1,
-        "prompt_tokens": 512,
-        "run_nonce": "n",
-    }
-    return make_plan(**(arguments | more))  # type: ignore[arg-type]
 
 
 def test_only_what_the_operator_named_is_planned_besides_the_usual_scopes() -> None:

@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvward.audit.decide.doors import NO_DOORS, DoorEvidence
-from kvward.audit.decide.parts import MAX_UNREADABLE_RATIO, NO_REUSE, make_verdict
-from kvward.audit.stats.bounds import bound_with_sensitivity, lower_rate, upper_rate
+from kvward.audit.decide.parts import (
+    MAX_UNREADABLE_RATIO,
+    NO_REUSE,
+    bound_events,
+    decoys_named,
+    make_verdict,
+)
+from kvward.audit.stats.bounds import lower_rate
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
 from kvward.terms import Channel, Outcome, ProbeScope
 
@@ -24,6 +30,7 @@ class ContentEvidence:
         decoy_hits: How often the same rule named a canary that was never sent.
         control: Own canaries read back from the cache.
         hint: What to do where own canaries do not come back.
+        bound_kind: What the bound is of, in words.
         num_unnamed: Outputs with foreign words that could be anybody's, this scope's too.
         reuse_seen: Whether any reuse was seen in this run; None when the target does not tell.
         doors: What side doors showed; no output, and never counted as one.
@@ -37,6 +44,7 @@ class ContentEvidence:
     control: Control
     num_unnamed: int
     hint: str
+    bound_kind: str = "rate per output"
     reuse_seen: bool | None
     doors: DoorEvidence = NO_DOORS
 
@@ -46,8 +54,9 @@ def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) ->
     control = evidence.control
     sensitivity = lower_rate(control.seen, control.tried, confidence=stamp.confidence)
     events = len({finding.trial for finding in evidence.findings})
-    visible = upper_rate(events, max(events, evidence.num_read), confidence=stamp.confidence)
-    bound = bound_with_sensitivity(visible, sensitivity)
+    bound = bound_events(
+        events, evidence.num_read, sensitivity=sensitivity, confidence=stamp.confidence
+    )
     unreadable = evidence.num_unreadable / max(1, evidence.num_read + evidence.num_unreadable)
     if evidence.findings:
         outcome, reason = Outcome.VIOLATED, _content_reason(evidence.findings)
@@ -84,12 +93,11 @@ def judge_content(scope: ProbeScope, evidence: ContentEvidence, stamp: Stamp) ->
         reason=reason,
         events=events + evidence.doors.num_events,
         bound=bound if bound < 1 else None,
-        bound_kind="rate per output",
+        bound_kind=evidence.bound_kind,
         sensitivity=sensitivity,
         controls=(
             control,
-            Control(name="decoys named", seen=evidence.decoy_hits, tried=evidence.num_read,
-                    held=evidence.decoy_hits == 0),
+            decoys_named(evidence.decoy_hits, evidence.num_read),
             *evidence.doors.controls,
         ),
         findings=(*evidence.findings, *evidence.doors.findings),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvward.audit.decide.parts import MAX_UNREADABLE_RATIO, NO_REUSE, make_verdict
-from kvward.audit.stats.bounds import bound_with_sensitivity, lower_rate, upper_rate
+from kvward.audit.decide.parts import MAX_UNREADABLE_RATIO, NO_REUSE, bound_events, make_verdict
+from kvward.audit.stats.bounds import lower_rate
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
 from kvward.terms import Channel, Outcome, ProbeScope
 
@@ -42,8 +42,9 @@ def judge_differential(scope: ProbeScope, evidence: DifferentialEvidence, stamp:
     alone, simulated = evidence.alone, evidence.simulated
     sensitivity = lower_rate(simulated.seen, simulated.tried, confidence=stamp.confidence)
     events = len(evidence.findings)
-    visible = upper_rate(events, max(events, evidence.num_read), confidence=stamp.confidence)
-    bound = bound_with_sensitivity(visible, sensitivity)
+    bound = bound_events(
+        events, evidence.num_read, sensitivity=sensitivity, confidence=stamp.confidence
+    )
     unreadable = evidence.num_unreadable / max(1, evidence.num_read + evidence.num_unreadable)
     if evidence.findings and alone.held:
         worst = max(finding.deviation_nats or 0.0 for finding in evidence.findings)

@@ -7,8 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from kvward.audit.decide.metadata import MIN_CONTROL_RATE
-from kvward.audit.decide.parts import make_verdict
+from kvward.audit.decide.parts import MIN_CONTROL_RATE, make_verdict, own_reuse
 from kvward.audit.detectors.interference import InterferenceReading, loss_probability
 from kvward.audit.detectors.metadata import MetadataReading
 from kvward.audit.stats.bounds import bound_with_sensitivity, lower_rate, upper_rate
@@ -31,13 +30,7 @@ def judge_interference(
         control: The positive control's reading: the same without a flood.
         findings: One for each loss.
     """
-    rate = control.primed_hits / control.num_primed if control.num_primed else 0.0
-    positive = Control(
-        name="reuse reported for the same request (S0)",
-        seen=control.primed_hits,
-        tried=control.num_primed,
-        held=rate >= MIN_CONTROL_RATE,
-    )
+    positive = own_reuse(control)
     there = Control(
         name="own state was reused before the flood",
         seen=reading.num_counted,

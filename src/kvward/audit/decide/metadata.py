@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from kvward.audit.decide.parts import make_verdict
+from kvward.audit.decide.parts import make_verdict, own_reuse
 from kvward.audit.detectors.metadata import MetadataReading
 from kvward.audit.stats.bounds import bound_with_sensitivity, lower_rate, upper_rate
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
 from kvward.terms import Channel, Outcome, ProbeScope
-
-MIN_CONTROL_RATE = 0.9
 
 
 def judge_metadata(
@@ -35,13 +33,7 @@ def judge_metadata(
     """
     is_control = control is None
     own = reading if control is None else control
-    rate = own.primed_hits / own.num_primed if own.num_primed else 0.0
-    positive = Control(
-        name="reuse reported for the same request (S0)",
-        seen=own.primed_hits,
-        tried=own.num_primed,
-        held=rate >= MIN_CONTROL_RATE,
-    )
+    positive = own_reuse(own)
     sensitivity = lower_rate(positive.seen, positive.tried, confidence=stamp.confidence)
     events = len(findings)
     # Only a primed probe could have shown the writer's state; in the control cell, where that is

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from kvward.audit.detectors.metadata import MetadataReading
+from kvward.audit.stats.bounds import bound_with_sensitivity, upper_rate
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
 from kvward.terms import Channel, Outcome, ProbeScope
 
 MAX_UNREADABLE_RATIO = 0.05
+MIN_CONTROL_RATE = 0.9
 NO_REUSE = {
     None: "The target does not tell whether it reused anything, so nothing was put to test.",
     False: "No reuse was seen at all: caching may be off, so nothing was put to test.",
@@ -19,6 +22,32 @@ _CLAUSES = {
     Channel.TIMING: "scope",
 }
 _CLAUSE_OF_SCOPE = {ProbeScope.S5: "origin", ProbeScope.S8: "interference"}
+
+
+def bound_events(num_events: int, num_read: int, *, sensitivity: float, confidence: float) -> float:
+    """Return the upper limit of a rate of events among what was read, divided by sensitivity."""
+    visible = upper_rate(num_events, max(num_events, num_read), confidence=confidence)
+    return bound_with_sensitivity(visible, sensitivity)
+
+
+def own_reuse(reading: MetadataReading) -> Control:
+    """Return the positive control of counts: a repeated request is told of reuse.
+
+    Args:
+        reading: Of the probe scope S0.
+    """
+    rate = reading.primed_hits / reading.num_primed if reading.num_primed else 0.0
+    return Control(
+        name="reuse reported for the same request (S0)",
+        seen=reading.primed_hits,
+        tried=reading.num_primed,
+        held=rate >= MIN_CONTROL_RATE,
+    )
+
+
+def decoys_named(num_hits: int, num_read: int) -> Control:
+    """Return how often the rule that names a source named what was never sent."""
+    return Control(name="decoys named", seen=num_hits, tried=num_read, held=num_hits == 0)
 
 
 def make_verdict(

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvward.audit.decide.parts import MAX_UNREADABLE_RATIO, NO_REUSE, make_verdict
-from kvward.audit.stats.bounds import bound_with_sensitivity, lower_rate, upper_rate
+from kvward.audit.decide.parts import (
+    MAX_UNREADABLE_RATIO,
+    NO_REUSE,
+    bound_events,
+    decoys_named,
+    make_verdict,
+)
+from kvward.audit.stats.bounds import lower_rate
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
 from kvward.terms import Channel, Outcome, ProbeScope
 
@@ -50,8 +56,9 @@ def judge_turns(evidence: TurnEvidence, stamp: Stamp) -> Verdict:
     telling = behind if behind.tried >= MIN_TURN_CONTROLS else own
     sensitivity = lower_rate(telling.seen, telling.tried, confidence=stamp.confidence)
     events = len({finding.trial for finding in evidence.findings})
-    visible = upper_rate(events, max(events, evidence.num_read), confidence=stamp.confidence)
-    bound = bound_with_sensitivity(visible, sensitivity)
+    bound = bound_events(
+        events, evidence.num_read, sensitivity=sensitivity, confidence=stamp.confidence
+    )
     outcome, reason = _decide(evidence, bound)
     return make_verdict(
         ProbeScope.S1,
@@ -67,12 +74,7 @@ def judge_turns(evidence: TurnEvidence, stamp: Stamp) -> Verdict:
         controls=(
             own,
             behind,
-            Control(
-                name="decoys named",
-                seen=evidence.decoy_hits,
-                tried=evidence.num_read,
-                held=evidence.decoy_hits == 0,
-            ),
+            decoys_named(evidence.decoy_hits, evidence.num_read),
         ),
         findings=evidence.findings,
     )

@@ -32,6 +32,10 @@ _HINTS = {
     Elicitation.LOGPROBS: "is the canary model served? --no-canary-model reads any other",
     Elicitation.TEXT: "the model does not go on with its prompt; --canary-model if it is that one",
 }
+_BOUNDS = {
+    Elicitation.LOGPROBS: "rate per output",
+    Elicitation.TEXT: "rate per output of whole prompts shown in print",
+}
 _WORD = re.compile("[a-z]+")
 
 
@@ -96,6 +100,7 @@ def content_evidence(
             control=control,
             num_unnamed=0 if scope is ProbeScope.S0 else num_unnamed,
             hint=_HINTS[plan.elicitation],
+            bound_kind=_BOUNDS[plan.elicitation],
             reuse_seen=reuse_seen,
             doors=doors if scope is ProbeScope.S3 else NO_DOORS,
         )
