@@ -13,13 +13,14 @@ import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+from kvward.cli.selftest.matrix import Answer, Row, read_matrix
+from kvward.cli.selftest.text import mark
+from kvward.terms import Channel
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "results" / "selftest.md"
-CHANNELS = ("content", "differential", "metadata", "timing")
-WORDS = {"VIOLATED": "**found**", "INCONCLUSIVE": "unclear", "NOT_OBSERVED": "-"}
 HEADER = """\
 # The auditor against the lab's defects
 
@@ -28,7 +29,7 @@ Written by `tools/selftest_matrix.py` from what `kvward selftest` wrote into
 
 Each row is one engine, started by itself and audited as any other. **found**: the channel said
 `VIOLATED`. -: nothing observed, with a bound. unclear: no verdict. In brackets: the channel could
-be expected to see the defect, by the lab's register, and did not. **!**: an alarm that the defect
+be expected to see the defect, by the lab's register, and did not. !: an alarm that the defect
 does not explain. *First* is the request of its audit with whose answer the evidence was complete;
 *strikes* is how often the engine itself says that the defect struck, of its opportunities, all
 audits of the row together.
@@ -49,57 +50,48 @@ def main() -> int:
 
 
 def _section(path: Path) -> str:
-    run = json.loads(path.read_text(encoding="utf-8"))
-    rows = run["rows"]
-    planted = [row for row in rows if row["defect"] is not None]
-    clean = [row for row in rows if row["defect"] is None]
-    day = datetime.fromtimestamp(run["started_unix_s"], UTC).strftime("%Y-%m-%d")
-    minutes = sum(row["seconds"] for row in rows) / 60
-    rates = sorted({row["rate"] for row in planted if row["rate"] is not None})
+    data = path.read_bytes()
+    matrix, version = read_matrix(data), json.loads(data)["tool_version"]
+    planted = [row for row in matrix.rows if row.defect is not None]
+    clean = [row for row in matrix.rows if row.defect is None]
+    day = datetime.fromtimestamp(matrix.started_unix_s, UTC).strftime("%Y-%m-%d")
+    minutes = sum(row.seconds for row in matrix.rows) / 60
+    rates = sorted({row.rate for row in planted if row.rate is not None})
     at = " and ".join(f"{rate:g}" for rate in rates)
-    found = sum(row["answer"] == "found" for row in planted)
-    quiet = sum(row["answer"] == "clean" for row in clean)
     with_rate = f"; rate {at} where a defect takes one" if at else ""
+    quiet = sum(row.answer is Answer.CLEAN for row in clean)
     summary = (
-        f"{day}, kvward {run['tool_version']}, seed {run['seed']}, {minutes:.0f} minutes: "
-        f"{run['outputs']:,} outputs under load and {run['pairs']} pairs for each probe scope and "
-        f"engine{with_rate}. {found} of {len(planted)} defects found, {len(run['stray'])} alarms "
-        f"without a cause, {quiet} of {len(clean)} engines without a defect read and quiet."
+        f"{day}, kvward {version}, seed {matrix.seed}, {minutes:.0f} minutes: "
+        f"{matrix.outputs:,} outputs under load and {matrix.pairs} pairs for each probe scope and "
+        f"engine{with_rate}. {len(matrix.found)} of {len(planted)} defects found, "
+        f"{len(matrix.strays)} alarms without a cause, {quiet} of {len(clean)} engines without a "
+        "defect read and quiet."
     )
     lines = [
         f"\n## {path.stem.removeprefix('selftest-')}\n",
         f"{summary}\n",
-        "| engine | class | " + " | ".join(CHANNELS) + " | first | strikes | answer |",
-        "|---|---|" + "---|" * len(CHANNELS) + "---|---|---|",
-        *(_row(row) for row in rows),
+        "| engine | class | " + " | ".join(Channel) + " | first | strikes | answer |",
+        "|---|---|" + "---|" * len(Channel) + "---|---|---|",
+        *(_row(row) for row in matrix.rows),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _row(row: dict[str, Any]) -> str:
-    first = row["first_request"]
-    struck = "" if row["strikes"] is None else f"{row['strikes']:,} of {row['opportunities']:,}"
-    if row["defect"] is None:
-        name = f"none, `{shlex.join(row['start'])}`" if row["start"] else "none"
+def _row(row: Row) -> str:
+    struck = "" if row.strikes is None else f"{row.strikes:,} of {row.opportunities:,}"
+    if row.defect is None:
+        name = f"none, `{shlex.join(row.start)}`" if row.start else "none"
     else:
-        name = f"`{row['defect']}`"
+        name = f"`{row.defect}`"
     cells = [
         name,
-        row["class"],
-        *(_mark(row, channel) for channel in CHANNELS),
-        "" if first is None else f"{first:,}",
+        row.failure_class,
+        *(mark(row, channel).replace("found", "**found**") for channel in Channel),
+        "" if row.first_request is None else f"{row.first_request:,}",
         struck,
-        row["answer"],
+        row.answer,
     ]
     return "| " + " | ".join(cells) + " |"
-
-
-def _mark(row: dict[str, Any], channel: str) -> str:
-    seen = next((one for one in row["seen"] if one["channel"] == channel), None)
-    word = "." if seen is None else WORDS[seen["outcome"]]
-    if channel in row["stray"]:
-        return f"{word} **!**"
-    return f"({word})" if channel in row["expected"] and channel not in row["fired"] else word
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from audit_histories import clean_history
 from audit_reports import PLAN, report_of
 from kvward.audit.history import Arm, Trial
 from kvward.audit.judge import judge
-from kvward.cli.selftest.matrix import Answer, Matrix, Row, Seen, strongest
+from kvward.cli.selftest.matrix import Answer, Matrix, Row, Seen, read_matrix, strongest
 from kvward.cli.selftest.page import render_page
 from kvward.cli.selftest.reading import read_report
 from kvward.cli.selftest.text import mark, name_of, render_matrix
@@ -124,6 +124,7 @@ def test_matrix_says_how_many_were_found_and_which_were_not() -> None:
     value = json.loads(matrix.to_json())
     assert (value["found"], value["missed"], value["stray"]) == (1, ["quiet"], ["<odd>"])
     assert value["rows"][1]["seen"][0]["first_request"] == 40
+    assert read_matrix(matrix.to_json()) == matrix
     text = render_matrix(matrix)
     assert "1 of 3 defects found, 1 alarms without a cause, 1 of 1 clean engines" in text
     page = render_page(matrix)

@@ -120,6 +120,11 @@ class Matrix:
         return tuple(row for row in self.rows if row.answer is Answer.STRAY)
 
     @property
+    def found(self) -> tuple[Row, ...]:
+        """Return the rows whose defect was found."""
+        return tuple(row for row in self.rows if row.answer is Answer.FOUND)
+
+    @property
     def unclear(self) -> tuple[Row, ...]:
         """Return the clean engines of which something besides their times was not told."""
         return tuple(row for row in self.rows if row.answer is Answer.UNCLEAR)
@@ -138,13 +143,20 @@ class Matrix:
             "outputs": self.outputs,
             "pairs": self.pairs,
             "started_unix_s": self.started_unix_s,
-            "found": sum(row.answer is Answer.FOUND for row in self.rows),
+            "found": len(self.found),
             "missed": [row.defect for row in self.missed],
             "stray": [row.defect for row in self.strays],
             "unclear": len(self.unclear),
             "rows": [_row_to_json(row) for row in self.rows],
         }
         return msgspec.json.format(msgspec.json.encode(value), indent=1)
+
+
+def read_matrix(data: bytes) -> Matrix:
+    """Read what `Matrix.to_json` wrote."""
+    value = msgspec.json.decode(data)
+    rows = [row | {"failure_class": row["class"]} for row in value["rows"]]
+    return msgspec.convert(value | {"rows": rows}, Matrix)
 
 
 def strongest(seen: Sequence[Seen]) -> tuple[Seen, ...]:

@@ -66,11 +66,10 @@ def render_matrix(matrix: Matrix) -> str:
             )
         )
     counted = [row for row in matrix.rows if row.defect is not None]
-    found = sum(row.answer is Answer.FOUND for row in counted)
     clean = sum(row.answer is Answer.CLEAN for row in matrix.rows)
     summary = (
-        f"{found} of {len(counted)} defects found, {len(matrix.strays)} alarms without a cause, "
-        f"{clean} of {len(matrix.rows) - len(counted)} clean engines without an alarm; "
+        f"{len(matrix.found)} of {len(counted)} defects found, "
+        f"{len(matrix.strays)} alarms without a cause, {clean} of {len(matrix.rows) - len(counted)} clean engines without an alarm; "
         f"{matrix.outputs:,} outputs under load and {matrix.pairs} pairs for each probe scope, "
         f"seed {matrix.seed}."
     )
