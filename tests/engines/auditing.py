@@ -65,7 +65,7 @@ def audit(url: str, keys: dict[str, str], folder: Path, *arguments: str, record:
     command = [
         sys.executable, "-m", "kvward", "audit", url, "--json", "--seed", "11",
         "--out", str(folder), "--level", "conversation", "--model", MODEL_NAME,
-        "--clients", "8", "--prompt-tokens", "600", *arguments,
+        "--canary-model", "--clients", "8", "--prompt-tokens", "600", *arguments,
     ]  # fmt: skip
     for name in ("a", "b"):
         command += ["--tenant", f"{name}=env:KEY_{name}"]

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from kvward.cli.process import free_port
+from engines.engine_process import EngineProcess
 
 PYTHON = os.environ.get("KVWARD_VLLM_PYTHON", "")
 MODEL_NAME = "m"
 BLOCK_TOKENS = 32
 TOLERANCE = 2e-3
-_READY_S = 300.0
 SOURCE = Path(__file__).parent.parent.parent / "src"
 
 
 @dataclass(kw_only=True)
-class VllmServer:
+class VllmServer(EngineProcess):
     """`vllm` with a model, for as long as the `with` block runs; may be started again.
 
     Attributes:
@@ -33,42 +29,17 @@ class VllmServer:
         variables: Further ones of its environment.
     """
 
+    name = "vllm"
+    ready_s = 300.0
+    stop_s = 60.0
+
     model: Path
-    folder: Path
     arguments: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     kv_gib: int = 1
-    port: int = field(default_factory=free_port)
-    _process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "vllm.log"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        command = [
+    def command(self) -> Sequence[str]:
+        return [
             PYTHON, "-m", "vllm.entrypoints.openai.api_server",
             "--model", str(self.model), "--served-model-name", MODEL_NAME, "--dtype", "float32",
             "--enforce-eager", "--enable-prompt-tokens-details", "--block-size", str(BLOCK_TOKENS),
@@ -76,7 +47,9 @@ class VllmServer:
             "--host", "127.0.0.1", "--port", str(self.port),
             *self.arguments,
         ]  # fmt: skip
-        environment = os.environ | {
+
+    def environment(self) -> Mapping[str, str]:
+        return os.environ | {
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
@@ -86,47 +59,6 @@ class VllmServer:
             "PYTHONPATH": str(SOURCE),
             **self.variables,
         }
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-            )
-        deadline = time.monotonic() + _READY_S
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise AssertionError(f"vLLM ended while starting:\n{self.tail()}")
-            if self._is_healthy():
-                return
-            time.sleep(0.25)
-        self.stop()
-        raise AssertionError(f"vLLM did not answer within {_READY_S:.0f} s:\n{self.tail()}")
-
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None and self._is_healthy()
-
-    def tail(self, lines: int = 40) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-    def _is_healthy(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
-                return int(answer.status) == 200
-        except (OSError, urllib.error.URLError):
-            return False
 
 
 def ward_arguments(

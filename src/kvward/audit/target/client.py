@@ -15,8 +15,9 @@ import msgspec
 
 from kvward.audit.exchange import Call, Ending, Reply
 from kvward.audit.plan import Route
-from kvward.audit.target.detect import Choice, Page, find_preset
+from kvward.audit.target.detect import Choice, find_preset
 from kvward.audit.target.limits import NO_LIMITS, Budget, Limits, Pace, Spend, parse_retry_after
+from kvward.audit.target.pages import Page, check_status, fetch_page, model_names
 from kvward.audit.target.preset import KeyHeader, Preset, RoutePreset
 from kvward.audit.target.reader import ReplyReader
 from kvward.audit.target.request import write_identity, write_key, write_request
@@ -36,14 +37,12 @@ from kvward.errors import (
     ConfigError,
     TargetError,
     TargetRefusedError,
-    TargetUnreachableError,
 )
 
 MAX_RETRIES = 4
 MAX_WAIT_S = 120.0
 _FIRST_PAUSE_S = 1.0
 _FOR_NOW = frozenset({429, 503})
-_MAX_PAGE_BYTES = 8 << 20
 _MAX_ERROR_BYTES = 64 << 10
 _SHOWN_MODELS = 8
 _HINT_HEADER = "x-kvward-conversation-id"
@@ -190,9 +189,8 @@ class Target:
             ConfigError: The target lists models, and this is none of them.
         """
         if self._listed is not None and name not in self._listed and self.preset.name != "http":
-            listed = ", ".join(self._listed[:_SHOWN_MODELS]) or "none"
             raise ConfigError(
-                f"The target does not list a model {name}.", hint=f"It lists: {listed}"
+                f"The target does not list a model {name}.", hint=_listing(self._listed)
             )
 
     async def answers(self) -> bool:
@@ -374,9 +372,11 @@ class Target:
         tenant = next(iter(self._keys))
         key = self._keys[tenant]
         headers = write_key(KeyHeader.BEARER, key) | write_key(KeyHeader.API_KEY, key)
-        page = await self._get(0, path, headers | {"anthropic-version": "2023-06-01"})
+        page = await fetch_page(
+            self._open_session, self.url, path, headers | {"anthropic-version": "2023-06-01"}
+        )
         if path == "/v1/models":
-            self._check_status(page.status, tenant, path, found={200, 404, 405})
+            check_status(page.status, tenant, path, found={200, 404, 405})
         return page
 
     async def _check_access(self, replica: int, tenant: str) -> None:
@@ -386,17 +386,16 @@ class Target:
         identity = write_identity(
             self.preset, model=self.model, key=self._keys[tenant], conversation=None
         )
-        page = await self._get(replica, path, identity)
-        self._check_status(page.status, tenant, path, found={200})
+        page = await fetch_page(self._open_session, self.urls[replica], path, identity)
+        check_status(page.status, tenant, path, found={200})
         # A model named by a key would put it into the plan.
-        names = [name for name in _model_names(page) if not self._scrub.finds_in(name)]
+        names = [name for name in model_names(page) if not self._scrub.finds_in(name)]
         self._listed = tuple(names)
         if self._model is None:
             self._model = names[0] if names else None
         elif self._model not in names and self.preset.name != "http":
-            listed = ", ".join(names[:_SHOWN_MODELS]) or "none"
             raise TargetRefusedError(
-                f"The target does not list a model {self._model}.", hint=f"It lists: {listed}"
+                f"The target does not list a model {self._model}.", hint=_listing(names)
             )
         if self._model is None:
             raise TargetRefusedError(
@@ -404,40 +403,6 @@ class Target:
                 hint="The audit needs an OpenAI-compatible server, or a --preset that fits; "
                 "check the base URL.",
             )
-
-    def _check_status(self, status: int, tenant: str, path: str, *, found: set[int]) -> None:
-        if status in {401, 403}:
-            raise TargetRefusedError(
-                f"The target refuses the key of tenant {tenant} (HTTP {status}).",
-                hint="Check the key after NAME= in --tenant.",
-            )
-        if status not in found:
-            raise TargetRefusedError(
-                f"The target answers {path} with HTTP {status}.",
-                hint="The audit needs an OpenAI-compatible server, or a --preset that fits; "
-                "check the base URL.",
-            )
-
-    async def _get(self, replica: int, path: str, headers: Mapping[str, str]) -> Page:
-        url = self.urls[replica]
-        try:
-            async with self._open_session.get(
-                url + path, headers=headers, allow_redirects=False
-            ) as response:
-                body = await read_whole(response.content.iter_any(), max_bytes=_MAX_PAGE_BYTES)
-                server = response.headers.get("server", "")
-                return Page(status=response.status, server=server, body=body)
-        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-            if isinstance(exc, aiohttp.InvalidURL):
-                raise _no_url(url) from exc
-            raise TargetUnreachableError(
-                f"Nothing that speaks HTTP answers at {url} ({type(exc).__name__}).",
-                hint="Check the address, and that the server has finished starting.",
-            ) from exc
-        except WireError as exc:
-            raise TargetRefusedError(f"{url}{path}: {exc}.") from exc
-        except ValueError as exc:
-            raise _no_url(url) from exc
 
     @property
     def _open_session(self) -> aiohttp.ClientSession:
@@ -491,14 +456,5 @@ def _not_sent(call: Call, error: str) -> Reply:
     )
 
 
-def _model_names(page: Page) -> list[str]:
-    listed = page.to_object().get("data")
-    entries = listed if isinstance(listed, list) else []
-    names = [to_name(entry.get("id")) for entry in entries if isinstance(entry, dict)]
-    return [name for name in names if name]
-
-
-def _no_url(url: str) -> TargetUnreachableError:
-    return TargetUnreachableError(
-        f"{url} is not a URL that can be asked.", hint="Write it as http://HOST:PORT"
-    )
+def _listing(names: Sequence[str]) -> str:
+    return f"It lists: {', '.join(names[:_SHOWN_MODELS]) or 'none'}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
-from kvward.audit.target.preset import PRESETS, Preset
-from kvward.audit.target.wire import WireError, find, parse_unverified_object, to_name
+from kvward.audit.target.pages import Page
+from kvward.audit.target.preset import Preset
+from kvward.audit.target.presets import PRESETS
+from kvward.audit.target.wire import find, to_name
 
 _HOSTS = {"api.openai.com": "openai", "api.anthropic.com": "anthropic"}
 _OWNERS = {
@@ -23,24 +24,6 @@ _ASKED = (
     ("/version", "version", "vllm"),
     ("/get_model_info", "model_path", "sglang"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """An answer to a GET: status, the Server header, and the body. [untrusted]"""
-
-    status: int
-    server: str
-    body: bytes
-
-    def to_object(self) -> dict[str, Any]:
-        """Return the body's object; an empty one for anything else."""
-        if self.status != 200:
-            return {}
-        try:
-            return parse_unverified_object(self.body)
-        except WireError:
-            return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvward.audit.exchange import Ending, Reply
 from kvward.audit.plan import Route
 from kvward.audit.target.answer import Answer, Counters
-from kvward.audit.target.preset import OPENAI_COUNTERS
+from kvward.audit.target.presets import OPENAI_COUNTERS
 from kvward.audit.target.shapes import Completions, Shape
 from kvward.audit.target.wire import WireError, parse_unverified_object
 

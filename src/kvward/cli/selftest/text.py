@@ -69,7 +69,8 @@ def render_matrix(matrix: Matrix) -> str:
     clean = sum(row.answer is Answer.CLEAN for row in matrix.rows)
     summary = (
         f"{len(matrix.found)} of {len(counted)} defects found, "
-        f"{len(matrix.strays)} alarms without a cause, {clean} of {len(matrix.rows) - len(counted)} clean engines without an alarm; "
+        f"{len(matrix.strays)} alarms without a cause, {clean} of "
+        f"{len(matrix.rows) - len(counted)} clean engines without an alarm; "
         f"{matrix.outputs:,} outputs under load and {matrix.pairs} pairs for each probe scope, "
         f"seed {matrix.seed}."
     )
