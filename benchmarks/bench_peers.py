@@ -21,7 +21,7 @@ from figures import FOLDER as RESULTS
 from kvward.cli.process import ServerProcess
 from peer_methods import gu, ours, promptfoo, sectum
 from peer_methods.answer import Answer, Says
-from peers import FOLDER as INSTALLED
+from sealing_peers import FOLDER as INSTALLED
 
 FILE = RESULTS / "peers.json"
 MODEL = "canary"
