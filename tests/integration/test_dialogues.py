@@ -15,7 +15,7 @@ from kvward.terms import ExitCode, ProbeScope
 
 pytestmark = pytest.mark.timeout(240)
 KEYS = {"a": "turn-key-1", "b": "turn-key-2"}
-LAB = ["lab", "serve", "--scope-by-key", "--blocks", "96"]
+LAB = ["lab", "serve", "--scope-by-key", "--blocks", "192"]
 
 
 def test_clean_engine_shows_nothing_of_what_was_given_up(tmp_path: Path) -> None:
@@ -36,8 +36,7 @@ def test_clean_engine_shows_nothing_of_what_was_given_up(tmp_path: Path) -> None
     assert verdict.bound is not None
     assert verdict.bound < 0.05
     behind = next(c for c in verdict.controls if "behind reuse" in c.name)
-    # So small a pool, with so many clients, keeps few turns until the next one.
-    assert behind.seen == behind.tried
+    assert behind.seen == behind.tried > 40
 
 
 def test_block_with_what_was_left_there_shows_in_ones_own_dialogue(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -125,22 +127,50 @@ def test_server_without_a_policy_gives_a_key_and_shares_nothing(tmp_path: Path) 
             assert usage["prompt_tokens_details"]["cached_tokens"] == 0  # type: ignore[index]
 
 
-def test_told_to_stop_the_server_leaves_nothing_behind(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    for number, options in ((signal.SIGTERM, ["--edge-only"]), (signal.SIGINT, [])):
-        with log.open("wb") as sink:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "kvward", "serve", "--port", str(free_port()), *options],
-                stdout=subprocess.DEVNULL, stderr=sink,
-            )  # fmt: skip
-        deadline = time.monotonic() + 30
-        while "kvward guards" not in log.read_text() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        socket_path = Path(log.read_text().split("unix:")[1].split()[0])
+@contextlib.contextmanager
+def serving(log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kvward", "serve", "--port", str(free_port()), *options],
+            stdout=subprocess.DEVNULL, stderr=sink,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(log: Path, words: str) -> str:
+    deadline = time.monotonic() + 60
+    while words not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.005)
+    return log.read_text()
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_the_server_leaves_nothing_behind(tmp_path: Path, told: int) -> None:
+    with serving(tmp_path / "log", "--edge-only") as process:
+        text = wait_for(tmp_path / "log", "kvward guards")
+        socket_path = Path(text.split("unix:")[1].split()[0])
         assert socket_path.exists()
-        process.send_signal(number)
-        assert process.wait(timeout=20) == 0
+        process.send_signal(told)
+        assert process.wait(timeout=40) == 0
         assert not socket_path.parent.exists()
+
+
+def test_told_to_stop_before_it_listens_the_server_ends_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    with serving(tmp_path / "log") as process:
+        wait_for(tmp_path / "log", "Starting the lab engine")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=40) == 0
+    assert "kvward guards" not in (tmp_path / "log").read_text()
+    assert [*(tmp_path / "tmp").glob("kvward-*")] == []
 
 
 def test_gateway_in_front_of_another_engine_reaches_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import click
 
 from kvward.cli.gateway import LEVELS
 from kvward.cli.lab import engine_options
-from kvward.cli.listen import listen
+from kvward.cli.listen import ends_when_told, listen
 from kvward.cli.process import ServerProcess
 from kvward.events import EventCounter
 from kvward.gateway import (
@@ -68,7 +68,7 @@ def command(
     socket that nobody else can reach, with a ward inside. Without --config it makes a policy for
     one tenant and prints its API key.
     """
-    with contextlib.ExitStack() as stack:
+    with ends_when_told(), contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvward-")))
         values = {} if config is None else read_policy_file(config)
         embedded = upstream is None and not values.get("upstream")
@@ -93,7 +93,6 @@ def command(
             stack.enter_context(
                 ServerProcess(arguments, log=folder / "engine.log", uds=socket, secret=secret)
             )
-        click.echo(f"kvward guards {setup.policy.upstream} at http://{host}:{port}", err=True)
         _run(setup, host=host, port=port)
 
 
@@ -151,4 +150,8 @@ def _run(setup: _Setup, *, host: str, port: int) -> None:
         credential=setup.credential,
         prefixes=setup.prefixes,
     )
-    listen(app, host=host, port=port, uds=None)
+
+    def ready() -> None:
+        click.echo(f"kvward guards {setup.policy.upstream} at http://{host}:{port}", err=True)
+
+    listen(app, host=host, port=port, uds=None, ready=ready)
