@@ -1,0 +1,25 @@
+"""The PROMISE: what a deployment guarantees about its cache, as data that can be compared."""
+
+from kvward.contract.compare import Change, ClauseChange, Direction, compare
+from kvward.contract.document import canonical_json, contract_digest, parse_contract, read_contract
+from kvward.contract.lint import Remark, Severity, lint
+from kvward.contract.model import ClauseId, Coverage, IsolationContract
+from kvward.contract.schema import contract_schema
+
+__all__ = [
+    "Change",
+    "ClauseChange",
+    "ClauseId",
+    "Coverage",
+    "Direction",
+    "IsolationContract",
+    "Remark",
+    "Severity",
+    "canonical_json",
+    "compare",
+    "contract_digest",
+    "contract_schema",
+    "lint",
+    "parse_contract",
+    "read_contract",
+]
