@@ -17,6 +17,7 @@ from kvward.contract import (
     contract_schema,
     lint,
     read_contract,
+    render_markdown,
 )
 from kvward.errors import ContractError
 from kvward.terms import ExitCode
@@ -92,6 +93,13 @@ def diff_command(*, old: Path, new: Path, as_json: bool) -> int:
     if Direction.WIDER in directions:
         return ExitCode.VIOLATED
     return ExitCode.INCONCLUSIVE if Direction.UNKNOWN in directions else ExitCode.NOT_OBSERVED
+
+
+@command.command("render")
+@click.argument("contract", type=_FILE)
+def render_command(*, contract: Path) -> None:
+    """Write the guarantee as a page of Markdown: what is promised, and what is not."""
+    click.echo(render_markdown(read_contract(contract)), nl=False)
 
 
 @command.command("schema")

@@ -4,6 +4,7 @@ from kvward.contract.compare import Change, ClauseChange, Direction, compare
 from kvward.contract.document import canonical_json, contract_digest, parse_contract, read_contract
 from kvward.contract.lint import Remark, Severity, lint
 from kvward.contract.model import ClauseId, Coverage, IsolationContract
+from kvward.contract.render import render_markdown
 from kvward.contract.schema import contract_schema
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "lint",
     "parse_contract",
     "read_contract",
+    "render_markdown",
 ]
