@@ -158,8 +158,8 @@ def _promise(part: object) -> Iterator[str]:
                 OnLoss.SHARE: "State may be shared more widely.",
             }[part.on_loss]
         case EvidenceClause():
-            yield f"At least every {part.every_days} days. A test counts if it shows that at most"
-            yield f"{part.rate_at_most:g} of answers are touched (confidence {part.confidence:.0%})."
+            yield f"At least every {part.every_days} days. A test counts if it shows that at"
+            yield f"most {part.rate_at_most:g} of answers are touched (at {part.confidence:.0%})."
             if part.ledger:
                 yield "Every test is entered in a ledger that others can check."
 
