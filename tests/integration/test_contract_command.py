@@ -9,9 +9,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from audit_commands import audit
 from contract_documents import EXAMPLE, example, with_value
 from kvward.cli.contract import command
 from kvward.cli.main import exit_code_of
+from kvward.cli.process import ServerProcess
 from kvward.errors import KvwardError
 from kvward.terms import ExitCode
 
@@ -63,3 +65,26 @@ def test_diff_says_what_moved_and_ends_accordingly(
 
 def test_schema_is_printed() -> None:
     assert json.loads(run("schema")[1])["$id"] == "urn:kvward:contract-v1"
+
+
+@pytest.mark.timeout(240)
+def test_audits_of_a_clean_and_a_leaking_engine_stand_beside_the_contract(tmp_path: Path) -> None:
+    keys = {"a": "contract-key-1", "b": "contract-key-2"}
+    for name, options in (("clean", ["--scope-by-key"]), ("leaking", [])):
+        with ServerProcess(["lab", "serve", *options], log=tmp_path / f"{name}.log") as server:
+            audit(server.url, keys, tmp_path / name, "--channel", "metadata")
+    standings = {}
+    for name in ("clean", "leaking"):
+        code, out = run("check", str(EXAMPLE), str(tmp_path / name), "--json")
+        rows = json.loads(out)["clauses"]
+        standings[name] = {(one["clause"], one["tier"]): one["standing"] for one in rows}
+        assert code == (ExitCode.INCONCLUSIVE if name == "clean" else ExitCode.VIOLATED)
+    for clause in ("scope", "metadata", "origin"):
+        assert standings["clean"][clause, "device"] == "shown"
+        assert standings["leaking"][clause, "device"] == "contradicted"
+    assert standings["clean"]["scope", "disk"] == "not tested"
+    (tmp_path / "clean" / "report.json").write_bytes(
+        (tmp_path / "leaking" / "report.json").read_bytes()
+    )
+    code, out = run("check", str(EXAMPLE), str(tmp_path / "clean"))
+    assert (code, "another audit" in out) == (ExitCode.EVIDENCE, True)

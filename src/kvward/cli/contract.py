@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, date, datetime
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -26,7 +27,31 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 
 
-@click.group("contract")
+class _WithCheck(click.Group):
+    """Imports the auditor, and what it needs, only when evidence is to be read."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in alphabetical order."""
+        return sorted([*super().list_commands(ctx), "check"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return one command."""
+        if cmd_name != "check":
+            return super().get_command(ctx, cmd_name)
+        try:
+            found = import_module("kvward.cli.contract_check").command
+        except ModuleNotFoundError as exc:
+            if exc.name is None or exc.name.partition(".")[0] == "kvward":
+                raise
+            raise click.ClickException(
+                f"`kvward contract check` needs the package {exc.name}, which is not installed.\n"
+                "Next: pip install 'kvward[audit]'"
+            ) from exc
+        assert isinstance(found, click.Command)  # noqa: S101 - a slip in that module
+        return found
+
+
+@click.group("contract", cls=_WithCheck)
 def command() -> None:
     """The promise: what a deployment guarantees about its cache, and how it changed."""
 
