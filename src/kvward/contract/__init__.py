@@ -1,0 +1,1 @@
+"""WRITE DOWN: what is guaranteed about cached state, and what others say about theirs."""
