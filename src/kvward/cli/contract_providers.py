@@ -69,12 +69,11 @@ def providers(*, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"notice": NOTICE, "providers": rows}, indent=2))
         return
-    click.echo(f"{'name':14} {'read':12} {'open':5} {'scope is set by':20} separated by")
+    click.echo(f"{'name':14} {'read':14} {'open':5} {'scope is set by':20} separated by")
     for provider in known:
-        read = "second-hand" if provider.read is None else provider.read.isoformat()
         separated = ", ".join(provider.facts.dimensions) or "not stated"
         click.echo(
-            f"{provider.name:14} {read:12} {len(open_questions(provider)):<5} "
+            f"{provider.name:14} {provider.read_label:14} {len(open_questions(provider)):<5} "
             f"{provider.facts.set_by:20} {separated}"
         )
     click.echo(f"\nopen: questions without a public answer. {NOTICE}")

@@ -24,7 +24,8 @@ def test_all_providers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["name"] for row in said["providers"]] == [row.name for row in load_providers()]
     run("providers")
     text = capsys.readouterr().out
-    assert "groq           second-hand  22" in text
+    assert "groq           second-hand    22" in text
+    assert "together       nothing found  22" in text
     assert NOTICE in text
 
 

@@ -54,8 +54,8 @@ def side_of_provider(provider: Provider) -> Side:
     rows = {name: value for name, value in zip(_FACTS, values, strict=True) if value}
     for clause, statement in provider.statements.items():
         rows[clause] = _cell(provider, statement)
-    dates = "second-hand" if provider.read is None else f"read {provider.read.isoformat()}"
-    return Side(title=f"{provider.title} ({dates})", rows=rows)
+    label = provider.read_label if provider.read is None else f"read {provider.read_label}"
+    return Side(title=f"{provider.title} ({label})", rows=rows)
 
 
 def compare_sides(left: Side, right: Side) -> tuple[Row, ...]:

@@ -171,6 +171,13 @@ class Provider:
 
     @property
     def read(self) -> date | None:
-        """Return the latest day on which a source was read; None if all is second-hand."""
+        """Return the latest day on which a source was read; None if none was."""
         days = [source.read for source in self.sources if source.read is not None]
         return max(days, default=None)
+
+    @property
+    def read_label(self) -> str:
+        """Return when it was read, or why there is no such day."""
+        if self.read is not None:
+            return self.read.isoformat()
+        return "second-hand" if self.sources else "nothing found"
