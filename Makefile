@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
 	@echo "make test          the test suite (no GPU, no torch, loopback only)"
-	@echo "make lint          ruff, mypy, import-linter, test vectors, pages of defects and of the matrix"
+	@echo "make lint          ruff, mypy, import-linter, test vectors, pages made from data"
 	@echo "make bench         benchmarks that need no real engine; writes build/bench/*.json"
 	@echo "make bench-peers   other auditors on six lab servers (an hour; node, Python 3.12, 2 GB)"
 	@echo "make soak          200 audits of the clean engine (an hour), 1,000,000 attacks on stored"
@@ -55,6 +55,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/make_vectors.py --check
 	$(BIN)/python tools/lab_defects.py --check
 	$(BIN)/python tools/selftest_matrix.py --check
+	$(BIN)/python tools/contract_pages.py --check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

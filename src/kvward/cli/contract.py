@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from kvward.cli.contract_providers import COMMANDS
 from kvward.contract import (
     ClauseChange,
     Direction,
@@ -53,7 +54,11 @@ class _WithCheck(click.Group):
 
 @click.group("contract", cls=_WithCheck)
 def command() -> None:
-    """The promise: what a deployment guarantees about its cache, and how it changed."""
+    """The promise: what a deployment guarantees about its cache, and what others say of theirs."""
+
+
+for _provider_command in COMMANDS:
+    command.add_command(_provider_command)
 
 
 @command.command("lint")
