@@ -14,6 +14,7 @@ from kvward.errors import (
     AuditError,
     BackendUnavailableError,
     BudgetExceededError,
+    ForkError,
     IsolationError,
     KeyringUnavailableError,
     KvwardError,
@@ -22,6 +23,7 @@ from kvward.errors import (
     ReportError,
     TargetRefusedError,
     TargetUnreachableError,
+    VerificationError,
 )
 from kvward.terms import ExitCode
 
@@ -102,6 +104,8 @@ def exit_code_of(error: KvwardError) -> ExitCode:
         case TargetRefusedError() | BudgetExceededError():
             return ExitCode.USAGE
         case OpenError() | ReceiptError() | ReportError():
+            return ExitCode.EVIDENCE
+        case VerificationError() | ForkError():
             return ExitCode.EVIDENCE
         case AuditError() | IsolationError():
             return ExitCode.INCONCLUSIVE
