@@ -179,7 +179,7 @@ class LedgerWriter:
             self._dropped = 0
         self._queue.append(data)
         self._next += 1
-        if self._is_idle or self._waiting:
+        if self._is_idle or self._waiting or len(self._queue) == self._room // 2:
             self._changed.notify_all()
         return self._next - 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -162,6 +163,8 @@ def test_what_is_missing_or_too_long_is_said(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").unlink()
     with pytest.raises(VerificationError, match="no checkpoint"):
         log.read_checkpoint()
+    os.mkfifo(tmp_path / "checkpoint")
+    assert log.read_checkpoint() == b""
 
 
 def test_an_edge_takes_no_more_than_its_tile_has_room_for() -> None:
