@@ -218,3 +218,45 @@ class ReportError(AuditError):
     """A report of an audit is not one, or does not agree with itself."""
 
     code = "audit.report"
+
+
+class LedgerError(KvwardError):
+    """A ledger could not be written or read."""
+
+    code = "ledger"
+
+
+class LedgerBusyError(LedgerError):
+    """Another process writes this ledger."""
+
+    code = "ledger.busy"
+
+
+class VerificationError(LedgerError):
+    """Evidence does not verify: it is damaged, was changed, or is not what it should be."""
+
+    code = "ledger.verification"
+
+
+class InclusionError(VerificationError):
+    """A proof does not show that the entry is in the tree."""
+
+    code = "ledger.inclusion"
+
+
+class ConsistencyError(VerificationError):
+    """A proof does not show that the later tree begins with the earlier one."""
+
+    code = "ledger.consistency"
+
+
+class CheckpointSignatureError(VerificationError):
+    """A checkpoint or note was not signed by a key that is trusted, or was changed."""
+
+    code = "ledger.checkpoint-signature"
+
+
+class ForkError(LedgerError):
+    """Two checkpoints of one origin cannot both be true."""
+
+    code = "ledger.fork"

@@ -14,6 +14,7 @@ from kvward.errors import (
     AuditError,
     BackendUnavailableError,
     BudgetExceededError,
+    ForkError,
     IsolationError,
     KeyringUnavailableError,
     KvwardError,
@@ -22,6 +23,7 @@ from kvward.errors import (
     ReportError,
     TargetRefusedError,
     TargetUnreachableError,
+    VerificationError,
 )
 from kvward.terms import ExitCode
 
@@ -34,6 +36,7 @@ COMMANDS = {
     "gateway": ("kvward.cli.gateway", "Prepare the gateway: keys, tenants, configuration."),
     "keys": ("kvward.cli.keys", "The durable keyring: rotate, erase with receipt, collect."),
     "lab": ("kvward.cli.lab", "The laboratory engine: serve it, break it, fetch a model."),
+    "ledger": ("kvward.cli.ledger", "The log of evidence: begin, verify, prove, repair, export."),
     "replay": ("kvward.cli.replay", "Send the requests of a report's finding again."),
     "selftest": ("kvward.cli.selftest", "Which planted defects the auditor finds, and which not."),
     "serve": ("kvward.cli.serve", "Run the gateway, in front of an engine or the lab's own."),
@@ -103,6 +106,8 @@ def exit_code_of(error: KvwardError) -> ExitCode:
         case TargetRefusedError() | BudgetExceededError():
             return ExitCode.USAGE
         case OpenError() | ReceiptError() | ReportError():
+            return ExitCode.EVIDENCE
+        case VerificationError() | ForkError():
             return ExitCode.EVIDENCE
         case AuditError() | IsolationError():
             return ExitCode.INCONCLUSIVE
