@@ -44,6 +44,12 @@ class ConfigError(UsageError):
     code = "usage.config"
 
 
+class ContractError(UsageError):
+    """A contract is unreadable, is not of its format, or contradicts itself."""
+
+    code = "usage.contract"
+
+
 class IsolationError(KvwardError):
     """Going on would break isolation, so nothing goes on."""
 

@@ -5,6 +5,8 @@ Everything here is data without behaviour that another layer could disagree abou
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import date
 from enum import Enum, IntEnum, StrEnum
 
 
@@ -105,3 +107,34 @@ def merge_outcomes(outcomes: list[Outcome]) -> Outcome:
     if not outcomes or Outcome.INCONCLUSIVE in outcomes:
         return Outcome.INCONCLUSIVE
     return Outcome.NOT_OBSERVED
+
+
+class StateEnd(StrEnum):
+    """What ended the state that probe scope S6 asks for."""
+
+    ERASURE = "erasure"
+    LIFETIME = "lifetime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRecord:
+    """What one audit said of one cell, as plain data: evidence for or against a promise.
+
+    Attributes:
+        endings: For S6, what ended the state; empty otherwise.
+        bound: Upper limit of the rate of events that was shown; None where nothing bounds it.
+        day: Of the audit, UTC.
+        reason: Why, in one sentence.
+        source: Digest of the history that it follows from.
+    """
+
+    channel: Channel
+    scope: ProbeScope
+    tier: CacheTier
+    outcome: Outcome
+    endings: frozenset[StateEnd]
+    bound: float | None
+    confidence: float
+    day: date
+    reason: str
+    source: str

@@ -43,3 +43,13 @@ def test_unknown_defect_is_said() -> None:
     done = selftest("--defect", "no-such-thing")
     assert done.returncode == ExitCode.USAGE
     assert "kvward lab defects" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "given", ["torn-write-served:0", "torn-write-served:x", "hidden-sharing:0.2"]
+)
+def test_rate_that_a_defect_cannot_have_is_said(given: str) -> None:
+    done = selftest("--defect", given)
+    assert done.returncode == ExitCode.USAGE
+    assert given.partition(":")[0] in done.stderr
+    assert "Next:" in done.stderr

@@ -28,7 +28,7 @@ from kvward.terms import ExitCode
 COMMANDS = {
     "audit": ("kvward.cli.audit", "Look for state that crosses from one tenant to another."),
     "canary-model": ("kvward.cli.canary_model", "Write the canary checkpoint to a folder."),
-    "contract": ("kvward.cli.contract", "What is promised about cached state, and by whom."),
+    "contract": ("kvward.cli.contract", "The promise: check and compare what is guaranteed."),
     "demo": ("kvward.cli.demo", "Audit a leaking engine, then the same one behind the ward."),
     "doctor": ("kvward.cli.doctor", "Which settings of vLLM defeat isolation; what is installed."),
     "gateway": ("kvward.cli.gateway", "Prepare the gateway: keys, tenants, configuration."),

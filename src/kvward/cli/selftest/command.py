@@ -30,8 +30,9 @@ _PAGE = "selftest.html"
     "--defect",
     "names",
     multiple=True,
-    metavar="NAME",
-    help="Only this one; may be given again. All by default. See `kvward lab defects`.",
+    metavar="NAME[:RATE]",
+    help="Only this one, at a rate of its own if given; may be given again. All by default. "
+    "See `kvward lab defects`.",
 )
 @click.option(
     "--rate",
@@ -84,31 +85,59 @@ def command(
     fired that the defect does not touch, with 2 when a defect was missed or an engine without one
     could not be read.
     """
-    chosen = _choose(names)
+    chosen, rates = _choose(names)
     effort = Effort(
         outputs=outputs,
         pairs=pairs,
         rate=rate,
         seed=secrets.randbits(31) if seed is None else seed,
     )
-    matrix = _run(chosen, effort, clean=clean, out=out, started=int(time.time()))
+    matrix = _run(chosen, effort, rates=rates, clean=clean, out=out, started=int(time.time()))
     click.echo(matrix.to_json().decode() if as_json else render_matrix(matrix))
     if matrix.strays:
         return ExitCode.VIOLATED
     return ExitCode.INCONCLUSIVE if matrix.missed or matrix.unclear else ExitCode.NOT_OBSERVED
 
 
-def _choose(names: tuple[str, ...]) -> list[Defect]:
-    unknown = [name for name in names if name not in DEFECTS]
-    if unknown:
+def _choose(given: tuple[str, ...]) -> tuple[list[Defect], dict[str, float]]:
+    """Return the defects to meet, and the rates of those that were given one."""
+    names, rates = set[str](), dict[str, float]()
+    for value in given:
+        name, colon, rate = value.partition(":")
+        if name not in DEFECTS:
+            raise ConfigError(
+                f"There is no defect {name}.", hint="`kvward lab defects` lists them."
+            )
+        names.add(name)
+        if colon:
+            rates[name] = _rate(DEFECTS[name], rate)
+    return [defect for name, defect in DEFECTS.items() if not names or name in names], rates
+
+
+def _rate(defect: Defect, text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= 1:
         raise ConfigError(
-            f"There is no defect {unknown[0]}.", hint="`kvward lab defects` lists them."
+            f"The rate of {defect.name} is above 0 and at most 1.", hint=f"Not {text!r}."
         )
-    return [defect for name, defect in DEFECTS.items() if not names or name in names]
+    if not defect.takes_rate:
+        raise ConfigError(
+            f"{defect.name} takes no rate.", hint="It is always there; leave the rate out."
+        )
+    return rate
 
 
 def _run(
-    chosen: list[Defect], effort: Effort, *, clean: bool, out: Path | None, started: int
+    chosen: list[Defect],
+    effort: Effort,
+    *,
+    rates: dict[str, float],
+    clean: bool,
+    out: Path | None,
+    started: int,
 ) -> Matrix:
     engines: list[tuple[Defect | None, tuple[str, ...]]] = []
     if clean:
@@ -135,7 +164,8 @@ def _run(
                 bar.render_progress()
 
             part = folder / f"{number:02}-{name}"
-            rows.append(meet(defect, start=start, effort=effort, folder=part, on_audit=on_audit))
+            own = replace(effort, rate=rates.get(name, effort.rate))
+            rows.append(meet(defect, start=start, effort=own, folder=part, on_audit=on_audit))
             bar.update(1)
             matrix = replace(matrix, rows=tuple(rows))
             if out is not None:

@@ -7,19 +7,9 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
-CLAUSES = (
-    "scope",
-    "origin",
-    "binding",
-    "untrusted",
-    "secrecy",
-    "lifetime",
-    "erasure",
-    "metadata",
-    "interference",
-    "failure",
-    "evidence",
-)
+from kvward.contract.model import ClauseId
+
+CLAUSES = tuple(clause.value for clause in ClauseId)
 """Ids of the contract's clauses, in its order."""
 
 CLAUSE_TITLES = {
