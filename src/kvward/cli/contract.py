@@ -54,7 +54,7 @@ class _WithCheck(click.Group):
 
 @click.group("contract", cls=_WithCheck)
 def command() -> None:
-    """The promise: what a deployment guarantees about its cache, and how it changed."""
+    """The promise: what a deployment guarantees about its cache, and what others say of theirs."""
 
 
 for _provider_command in COMMANDS:

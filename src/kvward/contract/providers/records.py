@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from kvward.contract.model import ClauseId
 
-CLAUSES = tuple(clause.value for clause in ClauseId)
+CLAUSES = tuple(str(clause) for clause in ClauseId)
 """Ids of the contract's clauses, in its order."""
 
 CLAUSE_TITLES = {
