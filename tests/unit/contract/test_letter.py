@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from kvward.contract.providers import (
-    NOTICE,
     QUESTIONS,
     Provider,
     load_provider,
@@ -36,7 +35,7 @@ def test_what_is_stated_is_cited_and_not_quoted(provider: Provider) -> None:
         if said.says is not None:
             assert said.says in letter
             assert all(source.cited in letter for source in said.sources)
-    assert (NOTICE in letter) == bool(provider.sources)
+    assert ("your own text is what counts" in letter) == bool(provider.sources)
     assert not any(mark in letter for mark in ('"', "“", "”", "\n> "))
 
 

@@ -20,6 +20,7 @@ from kvward.contract.providers import (
     open_questions,
     parse_provider,
 )
+from kvward.contract.providers.records import CLAUSE_TITLES
 from kvward.errors import ConfigError, UsageError
 
 PROVIDERS = load_providers()
@@ -93,7 +94,8 @@ def test_only_what_is_stated_answers_a_question() -> None:
         assert len(open_questions(provider)) == len(QUESTIONS) - len(answered)
 
 
-def test_every_clause_has_a_question_and_ids_are_unique() -> None:
+def test_every_clause_has_a_title_and_a_question() -> None:
+    assert tuple(CLAUSE_TITLES) == CLAUSES
     assert {question.clause for question in QUESTIONS} == set(CLAUSES)
     assert len({question.id for question in QUESTIONS}) == len(QUESTIONS)
     order = [CLAUSES.index(question.clause) for question in QUESTIONS]

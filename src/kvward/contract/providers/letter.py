@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from kvward.contract.providers.questions import QUESTIONS, Question
-from kvward.contract.providers.records import CLAUSE_TITLES, NOTICE, Confidence, Provider, Statement
+from kvward.contract.providers.records import CLAUSE_TITLES, Confidence, Provider, Statement
 
 _OPENING = (
     "your service keeps state that it computed for one request, so that later requests with the "
     "same beginning are answered sooner (prompt, prefix or context caching). We would like to "
     "write down for our own records what you promise about that state. We have looked for what "
     "you say in public about {covers}."
+)
+_PARAPHRASE = (
+    "These are our words for your public statements, as of the days on which we read them; they "
+    "may be out of date or incomplete, and your own text is what counts."
 )
 _REQUEST = (
     "We did not find answers to the following. One or two sentences for each, or a reference to a "
@@ -45,7 +49,7 @@ def render_letter(provider: Provider) -> str:
     ]
     said = [_said(statement) for statement in provider.statements.values() if statement.says]
     if said:
-        parts += ["## How we understand you", "\n".join(said), NOTICE]
+        parts += ["## How we understand you", "\n".join(said), _PARAPHRASE]
     if questions:
         parts += [
             "## What we ask you to tell us",
