@@ -132,6 +132,8 @@ def test_partial_tiles_end_with_the_whole_one_and_earlier_sizes_stay_readable(
     entries = list(LogFolder(folder).iter_entries(size))
     for earlier in (1, 4, 255, 513, 1024):
         assert list(LogFolder(folder).iter_entries(earlier)) == entries[:earlier]
+    hashes = [leaf_hash(entry) for entry in entries[:4]]
+    assert LogFolder(folder).read_hashes(Tile(0, 0, 4)) == hashes
 
 
 def test_an_entry_is_read_by_its_index(folder: Path) -> None:

@@ -25,7 +25,7 @@ from kvward.ledger.checkpoint import Checkpoint, open_checkpoint, sign_checkpoin
 from kvward.ledger.entry import EntriesDropped, KeyRotated, decode_entry, encode_entry
 from kvward.ledger.names import DropReason
 from kvward.ledger.note import NoteSigner
-from kvward.ledger.tiles import LogFolder
+from kvward.ledger.tiles import LogFolder, pack_bundle
 from kvward.ledger.verify import verify_log
 from kvward.ledger.writer import LedgerWriter
 from ledgers import ORIGIN, SIGNER, counted, make_log
@@ -251,6 +251,16 @@ def test_a_log_that_does_not_match_its_checkpoint_is_not_continued(
     make_log(tmp_path, 300)
     damage(tmp_path / name)
     with pytest.raises(VerificationError):
+        open_writer(tmp_path)
+
+
+def test_a_last_entry_that_is_another_one_is_not_continued(tmp_path: Path) -> None:
+    make_log(tmp_path, 300)
+    log = LogFolder(tmp_path)
+    entries = [log.read_entry(index, size=300) for index in range(256, 300)]
+    entries[3] = encode_entry(counted(999))
+    (tmp_path / "tile/entries/001.p/44").write_bytes(pack_bundle(entries))
+    with pytest.raises(VerificationError, match="Entry 259"):
         open_writer(tmp_path)
 
 
