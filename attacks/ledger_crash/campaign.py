@@ -22,7 +22,7 @@ _FORK = multiprocessing.get_context("fork")
 _KILLS_IN_ONE_FOLDER = 10
 _LONGEST_S = 20.0
 _LONGEST_DELAY_S = 0.25
-_LONGEST_WAIT_S = 1.5
+_LONGEST_WAIT_S = 0.5
 _POINTS = ("fsync", "os.rename", "write", "os.mkdir", "os.remove", "shutil.rmtree", None)
 _LAST_POINT = 60
 
