@@ -28,13 +28,13 @@ from kvward.ledger.entry import (
     VerdictReached,
     encode_entry,
 )
-from kvward.ledger.names import Clause, CountedEvent, CountedReason, SeedSource
+from kvward.ledger.names import CountedEvent, CountedReason, SeedSource
 from kvward.ledger.note import NoteSigner
 from kvward.ledger.proof import prove_consistency, prove_inclusion
 from kvward.ledger.tiles import LogFolder
 from kvward.ledger.verify import verify_log
 from kvward.ledger.writer import QUEUE_ENTRIES, LedgerWriter
-from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
+from kvward.terms import CacheTier, Channel, ClauseId, Outcome, ProbeScope
 
 SIGNER = NoteSigner("bench/one", bytes(range(32)))
 _DURABLE = 200
@@ -51,7 +51,7 @@ def mixed(count: int) -> Iterator[EventsCounted | PlanPublished | VerdictReached
         if number % 10 == 9:
             digest = rng.randbytes(32).hex()
             yield VerdictReached(
-                at_unix_ms=at, clause=Clause.SCOPE, channel=Channel.CONTENT, scope=ProbeScope.S3,
+                at_unix_ms=at, clause=ClauseId.SCOPE, channel=Channel.CONTENT, scope=ProbeScope.S3,
                 tier=CacheTier.DEVICE, outcome=Outcome.NOT_OBSERVED, bound_ppb=300_000,
                 plan_digest=digest, history_digest=digest, report_digest=digest,
             )  # fmt: skip

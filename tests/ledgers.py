@@ -22,9 +22,9 @@ from kvward.ledger.entry import (
     VerdictReached,
     encode_entry,
 )
-from kvward.ledger.names import Clause, CountedEvent, CountedReason, DropReason, SeedSource
+from kvward.ledger.names import CountedEvent, CountedReason, DropReason, SeedSource
 from kvward.ledger.note import NoteSigner
-from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
+from kvward.terms import CacheTier, Channel, ClauseId, Outcome, ProbeScope
 
 ORIGIN = "deployment/one"
 SIGNER = NoteSigner(ORIGIN, bytes(range(32)))
@@ -62,7 +62,7 @@ def draw_entry(rng: random.Random) -> Entry:
         ),
         lambda: VerdictReached(
             at_unix_ms=at,
-            clause=rng.choice([None, *Clause]),
+            clause=rng.choice([None, *ClauseId]),
             channel=rng.choice([None, *Channel]),
             scope=rng.choice([None, *ProbeScope]),
             tier=rng.choice([None, *CacheTier]),

@@ -27,10 +27,10 @@ from kvward.ledger.merkle import (
     leaf_hash,
     tree_root,
 )
-from kvward.ledger.names import Clause, CountedEvent, CountedReason, DropReason, SeedSource
+from kvward.ledger.names import CountedEvent, CountedReason, DropReason, SeedSource
 from kvward.ledger.note import NoteSigner
 from kvward.ledger.tiles import Tile, pack_bundle
-from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
+from kvward.terms import CacheTier, Channel, ClauseId, Outcome, ProbeScope
 
 _AT = 1_800_000_000_000
 _SEED = bytes(range(32))
@@ -136,7 +136,7 @@ def _entries() -> list[tuple[str, Entry]]:
             at_unix_ms=0, plan_digest=_digest("other plan"), contract_digest=None,
             seed_source=SeedSource.DRAWN, seed_digest=None)),
         ("a verdict", VerdictReached(
-            at_unix_ms=_AT + 1, clause=Clause.SCOPE, channel=Channel.CONTENT, scope=ProbeScope.S3,
+            at_unix_ms=_AT + 1, clause=ClauseId.SCOPE, channel=Channel.CONTENT, scope=ProbeScope.S3,
             tier=CacheTier.DEVICE, outcome=Outcome.NOT_OBSERVED, bound_ppb=300_000,
             plan_digest=_digest("plan"), history_digest=_digest("history"),
             report_digest=_digest("report"))),

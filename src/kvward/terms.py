@@ -35,6 +35,22 @@ class CacheTier(StrEnum):
     PROVIDER = "provider"
 
 
+class ClauseId(StrEnum):
+    """The eleven clauses, in the order in which a contract is read."""
+
+    SCOPE = "scope"
+    ORIGIN = "origin"
+    BINDING = "binding"
+    UNTRUSTED = "untrusted"
+    SECRECY = "secrecy"
+    LIFETIME = "lifetime"
+    ERASURE = "erasure"
+    METADATA = "metadata"
+    INTERFERENCE = "interference"
+    FAILURE = "failure"
+    EVIDENCE = "evidence"
+
+
 class Outcome(StrEnum):
     """Three-valued answer. `VIOLATED` wins over `INCONCLUSIVE` over `NOT_OBSERVED`."""
 

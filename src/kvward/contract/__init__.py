@@ -4,7 +4,7 @@ from kvward.contract.check import ClauseCheck, Standing, check
 from kvward.contract.compare import Change, ClauseChange, Direction, compare
 from kvward.contract.document import canonical_json, contract_digest, parse_contract, read_contract
 from kvward.contract.lint import Remark, Severity, lint
-from kvward.contract.model import ClauseId, Coverage, IsolationContract
+from kvward.contract.model import Coverage, IsolationContract
 from kvward.contract.render import render_markdown
 from kvward.contract.schema import contract_schema
 
@@ -12,7 +12,6 @@ __all__ = [
     "Change",
     "ClauseChange",
     "ClauseCheck",
-    "ClauseId",
     "Coverage",
     "Direction",
     "IsolationContract",

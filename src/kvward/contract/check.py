@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
 
-from kvward.contract.model import ClauseId, Coverage, EvidenceClause, IsolationContract
+from kvward.contract.model import Coverage, EvidenceClause, IsolationContract
 from kvward.contract.refute import UNTESTED, clauses_of
 from kvward.errors import ContractError
-from kvward.terms import CacheTier, Channel, Outcome, VerdictRecord
+from kvward.terms import CacheTier, Channel, ClauseId, Outcome, VerdictRecord
 
 
 class Standing(StrEnum):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kvward.contract.facts import Fact, facts
-from kvward.contract.model import ClauseId, IsolationContract
+from kvward.contract.model import IsolationContract
+from kvward.terms import ClauseId
 
 
 class Direction(StrEnum):

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from kvward.contract.model import (
     BindingClause,
-    ClauseId,
     Coverage,
     ErasureClause,
     EvidenceClause,
@@ -29,7 +28,7 @@ from kvward.contract.model import (
     SecrecyClause,
     UntrustedClause,
 )
-from kvward.terms import CacheTier
+from kvward.terms import CacheTier, ClauseId
 
 Key = tuple[ClauseId | None, str]
 _PROMISED = "promised"

@@ -14,7 +14,6 @@ from enum import StrEnum
 
 from kvward.contract.model import (
     BindingClause,
-    ClauseId,
     Coverage,
     Dimension,
     EvidenceClause,
@@ -26,7 +25,7 @@ from kvward.contract.model import (
     ScopeSetter,
     Visible,
 )
-from kvward.terms import CacheTier, SharingLevel
+from kvward.terms import CacheTier, ClauseId, SharingLevel
 
 _MAX_EXCEPTION_DAYS = 366
 _NEEDS = {

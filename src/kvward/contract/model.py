@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from kvward.terms import CacheTier, Channel, SharingLevel
+from kvward.terms import CacheTier, Channel, ClauseId, SharingLevel
 
 FORMAT = "kvward contract 1"
 
@@ -25,22 +25,6 @@ Sentence = Annotated[str, msgspec.Meta(min_length=1, max_length=400, pattern=r"^
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=10 * 366 * 86_400)]
 Days = Annotated[int, msgspec.Meta(ge=1, le=3_660)]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
-
-
-class ClauseId(StrEnum):
-    """The eleven clauses, in the order in which a contract is read."""
-
-    SCOPE = "scope"
-    ORIGIN = "origin"
-    BINDING = "binding"
-    UNTRUSTED = "untrusted"
-    SECRECY = "secrecy"
-    LIFETIME = "lifetime"
-    ERASURE = "erasure"
-    METADATA = "metadata"
-    INTERFERENCE = "interference"
-    FAILURE = "failure"
-    EVIDENCE = "evidence"
 
 
 class Coverage(StrEnum):

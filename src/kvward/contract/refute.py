@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvward.contract.model import ClauseId
-from kvward.terms import Channel, ProbeScope, StateEnd, VerdictRecord
+from kvward.terms import Channel, ClauseId, ProbeScope, StateEnd, VerdictRecord
 
 _OF_SCOPE = {
     ProbeScope.S1: (ClauseId.BINDING,),

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from kvward.contract.document import contract_digest
 from kvward.contract.model import (
     BindingClause,
-    ClauseId,
     Coverage,
     ErasureClause,
     EvidenceClause,
@@ -26,7 +25,7 @@ from kvward.contract.model import (
     UntrustedClause,
     Visible,
 )
-from kvward.terms import CacheTier, SharingLevel
+from kvward.terms import CacheTier, ClauseId, SharingLevel
 
 _TIERS = {
     CacheTier.DEVICE: "the engine's own memory",

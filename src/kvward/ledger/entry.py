@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Meta
 
 from kvward.errors import VerificationError
-from kvward.ledger.names import Clause, CountedEvent, CountedReason, DropReason, SeedSource
-from kvward.terms import CacheTier, Channel, Outcome, ProbeScope
+from kvward.ledger.names import CountedEvent, CountedReason, DropReason, SeedSource
+from kvward.terms import CacheTier, Channel, ClauseId, Outcome, ProbeScope
 
 MAX_ENTRY_BYTES = 2**16 - 1
 PPB = 1_000_000_000
@@ -88,7 +88,7 @@ class VerdictReached(_Entry, frozen=True, kw_only=True, tag_field="kind", tag="v
         report_digest: Of the report's bytes.
     """
 
-    clause: Clause | None
+    clause: ClauseId | None
     channel: Channel | None
     scope: ProbeScope | None
     tier: CacheTier | None

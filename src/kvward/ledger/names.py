@@ -9,22 +9,6 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Clause(StrEnum):
-    """What is promised, one guarantee each."""
-
-    SCOPE = "scope"
-    ORIGIN = "origin"
-    BINDING = "binding"
-    UNTRUSTED = "untrusted"
-    SECRECY = "secrecy"
-    LIFETIME = "lifetime"
-    ERASURE = "erasure"
-    METADATA = "metadata"
-    INTERFERENCE = "interference"
-    FAILURE = "failure"
-    EVIDENCE = "evidence"
-
-
 class SeedSource(StrEnum):
     """Who chose the seed of a plan."""
 

@@ -8,9 +8,9 @@ from datetime import date, timedelta
 import pytest
 
 from contract_documents import contract_of, example, with_value
-from kvward.contract import ClauseCheck, ClauseId, Standing, check
+from kvward.contract import ClauseCheck, Standing, check
 from kvward.errors import ContractError
-from kvward.terms import CacheTier, Channel, Outcome, ProbeScope, StateEnd, VerdictRecord
+from kvward.terms import CacheTier, Channel, ClauseId, Outcome, ProbeScope, StateEnd, VerdictRecord
 
 TODAY = date(2026, 12, 3)
 QUIET = VerdictRecord(

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from contract_documents import contract_of, example, with_value
-from kvward.contract import ClauseId, Direction, compare
+from kvward.contract import Direction, compare
+from kvward.terms import ClauseId
 
 W, N, U = Direction.WIDER, Direction.NARROWER, Direction.UNKNOWN
 ROUTE = {"route": "embeddings", "model": "*", "level": "request"}

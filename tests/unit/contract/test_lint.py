@@ -7,7 +7,8 @@ from datetime import date
 import pytest
 
 from contract_documents import contract_of, example, with_value
-from kvward.contract import ClauseId, Severity, lint
+from kvward.contract import Severity, lint
+from kvward.terms import ClauseId
 
 TODAY = date(2026, 12, 3)
 LAPSE = {"clause": "erasure", "what": "Swept by hand.", "until": "2027-01-31"}

@@ -8,7 +8,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from contract_documents import contract_of, example, with_value
-from kvward.contract import ClauseId, contract_digest, render_markdown
+from kvward.contract import contract_digest, render_markdown
+from kvward.terms import ClauseId
 
 HTML = "<script>alert(1)</script> *and* [this](http://example.test) `too`"
 

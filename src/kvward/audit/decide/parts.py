@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvward.audit.detectors.metadata import MetadataReading
 from kvward.audit.stats.bounds import bound_with_sensitivity, upper_rate
 from kvward.audit.verdict import Control, Finding, Stamp, Trials, Verdict
-from kvward.terms import Channel, Outcome, ProbeScope
+from kvward.terms import Channel, ClauseId, Outcome, ProbeScope
 
 MAX_UNREADABLE_RATIO = 0.05
 MIN_CONTROL_RATE = 0.9
@@ -16,12 +16,12 @@ NO_REUSE = {
 """By whether reuse was seen: why an answer under load says nothing about it."""
 
 _CLAUSES = {
-    Channel.CONTENT: "scope",
-    Channel.DIFFERENTIAL: "scope",
-    Channel.METADATA: "metadata",
-    Channel.TIMING: "scope",
+    Channel.CONTENT: ClauseId.SCOPE,
+    Channel.DIFFERENTIAL: ClauseId.SCOPE,
+    Channel.METADATA: ClauseId.METADATA,
+    Channel.TIMING: ClauseId.SCOPE,
 }
-_CLAUSE_OF_SCOPE = {ProbeScope.S5: "origin", ProbeScope.S8: "interference"}
+_CLAUSE_OF_SCOPE = {ProbeScope.S5: ClauseId.ORIGIN, ProbeScope.S8: ClauseId.INTERFERENCE}
 
 
 def bound_events(num_events: int, num_read: int, *, sensitivity: float, confidence: float) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
-from kvward.contract.model import ClauseId
+from kvward.terms import ClauseId
 
 CLAUSES = tuple(str(clause) for clause in ClauseId)
 """Ids of the contract's clauses, in its order."""
