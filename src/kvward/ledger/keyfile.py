@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 from kvward.errors import KeyUnavailableError, UsageError
 from kvward.ledger.note import NoteSigner
+from kvward.private_file import create_private_file, read_private_file
 
-_MAX_FILE_BYTES = 1024
+_FILE = "key file"
 
 
 def create_log_key(path: Path, *, origin: str) -> NoteSigner:
@@ -23,23 +22,7 @@ def create_log_key(path: Path, *, origin: str) -> NoteSigner:
         UsageError: The origin is not one.
     """
     signer = NoteSigner.generate(origin)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise KeyUnavailableError(
-            f"The key file {path} exists already and is never overwritten.",
-            hint="Name another path, or keep using the existing file.",
-        ) from None
-    except OSError as exc:
-        raise KeyUnavailableError(
-            f"The key file {path} cannot be created: {exc.strerror}.",
-            hint="Create its folder first, writable by the user who runs kvward.",
-        ) from exc
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(file.fileno(), 0o600)  # whatever the umask was
-        file.write(signer.reveal().encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    create_private_file(path, signer.reveal().encode() + b"\n", what=_FILE)
     return signer
 
 
@@ -52,18 +35,8 @@ def load_log_key(path: Path) -> NoteSigner:
     Security:
         Checks are made on the opened file, not on its path; links are not followed.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as exc:
-        raise KeyUnavailableError(
-            f"The key file {path} cannot be read: {exc.strerror}.",
-            hint="A log and its key are made with: kvward ledger init DIR --origin NAME",
-        ) from exc
-    try:
-        _check_private(os.fstat(descriptor), path)
-        content = os.read(descriptor, _MAX_FILE_BYTES)
-    finally:
-        os.close(descriptor)
+    hint = "A log and its key are made with: kvward ledger init DIR --origin NAME"
+    content = read_private_file(path, what=_FILE, hint=hint)
     try:
         return NoteSigner.from_text(content.decode().removesuffix("\n"))
     except (UnicodeDecodeError, UsageError):
@@ -71,13 +44,3 @@ def load_log_key(path: Path) -> NoteSigner:
             f"The file {path} does not hold the signing key of a log.",
             hint="Restore it from a backup: nothing else can continue the log.",
         ) from None
-
-
-def _check_private(status: os.stat_result, path: Path) -> None:
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-        raise KeyUnavailableError(f"The key {path} is not a regular file of this user.")
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        raise KeyUnavailableError(
-            f"The key file {path} is open to group or others.",
-            hint=f"Close it with: chmod 600 {path}",
-        )

@@ -64,3 +64,6 @@ def test_missing_folder_and_link_are_refused_with_a_mend(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe.key", 0o600)
     with pytest.raises(KeyUnavailableError, match="regular file"):
         load_root_key(tmp_path / "pipe.key")
+    (tmp_path / "folder.key").mkdir(mode=0o700)
+    with pytest.raises(KeyUnavailableError, match="regular file"):
+        load_root_key(tmp_path / "folder.key")
