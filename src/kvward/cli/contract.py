@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
-from importlib import import_module
+from datetime import date
 from pathlib import Path
 
 import click
+import msgspec
 
+from kvward.cli.contract_options import AS_JSON, CONTRACT_FILE, TODAY
 from kvward.cli.contract_providers import COMMANDS
+from kvward.cli.lazy import LazyGroup
 from kvward.contract import (
     ClauseChange,
     Direction,
@@ -24,35 +26,19 @@ from kvward.contract import (
 from kvward.errors import ContractError
 from kvward.terms import ExitCode
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 
-
-class _WithCheck(click.Group):
-    """Imports the auditor, and what it needs, only when evidence is to be read."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in alphabetical order."""
-        return sorted([*super().list_commands(ctx), "check"])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return one command."""
-        if cmd_name != "check":
-            return super().get_command(ctx, cmd_name)
-        try:
-            found = import_module("kvward.cli.contract_check").command
-        except ModuleNotFoundError as exc:
-            if exc.name is None or exc.name.partition(".")[0] == "kvward":
-                raise
-            raise click.ClickException(
-                f"`kvward contract check` needs the package {exc.name}, which is not installed.\n"
-                "Next: pip install 'kvward[audit]'"
-            ) from exc
-        assert isinstance(found, click.Command)  # noqa: S101 - a slip in that module
-        return found
-
-
-@click.group("contract", cls=_WithCheck)
+@click.group(
+    "contract",
+    cls=LazyGroup,
+    lazy={
+        "check": (
+            "kvward.cli.contract_check",
+            "Say of each clause whether audits show it.",
+        ),
+    },
+    extras={"check": "audit"},
+    path="kvward contract",
+)
 def command() -> None:
     """The promise: what a deployment guarantees about its cache, and what others say of theirs."""
 
@@ -62,30 +48,18 @@ for _provider_command in COMMANDS:
 
 
 @command.command("lint")
-@click.argument("contract", type=_FILE)
-@click.option(
-    "--today",
-    type=click.DateTime(["%Y-%m-%d"]),
-    help="Judge ends and exceptions as of this day (UTC).",
-)
-@_JSON
-def lint_command(*, contract: Path, today: datetime | None, as_json: bool) -> int:
+@click.argument("contract", type=CONTRACT_FILE)
+@TODAY
+@AS_JSON
+def lint_command(*, contract: Path, today: date, as_json: bool) -> int:
     """Say what contradicts itself in CONTRACT, and what its readers should know.
 
     Exit codes: 0 nothing or warnings only, 3 an error.
     """
     document = read_contract(contract)
-    remarks = lint(document, today=_day(today))
+    remarks = lint(document, today=today)
     if as_json:
-        rows = [
-            {
-                "severity": one.severity,
-                "clause": one.clause,
-                "message": one.message,
-                "mend": one.mend,
-            }
-            for one in remarks
-        ]
+        rows = msgspec.to_builtins(remarks)
         click.echo(json.dumps({"digest": contract_digest(document), "remarks": rows}, indent=2))
     else:
         for one in remarks:
@@ -98,9 +72,9 @@ def lint_command(*, contract: Path, today: datetime | None, as_json: bool) -> in
 
 
 @command.command("diff")
-@click.argument("old", type=_FILE)
-@click.argument("new", type=_FILE)
-@_JSON
+@click.argument("old", type=CONTRACT_FILE)
+@click.argument("new", type=CONTRACT_FILE)
+@AS_JSON
 def diff_command(*, old: Path, new: Path, as_json: bool) -> int:
     """Say for each clause whether NEW promises more isolation than OLD, less, or neither.
 
@@ -126,7 +100,7 @@ def diff_command(*, old: Path, new: Path, as_json: bool) -> int:
 
 
 @command.command("render")
-@click.argument("contract", type=_FILE)
+@click.argument("contract", type=CONTRACT_FILE)
 def render_command(*, contract: Path) -> None:
     """Write the guarantee as a page of Markdown: what is promised, and what is not."""
     click.echo(render_markdown(read_contract(contract)), nl=False)
@@ -156,7 +130,3 @@ def _print(one: ClauseChange) -> None:
     for change in one.changes:
         before, after = change.before or "nothing", change.after or "nothing"
         click.echo(f"  {change.direction:9} {change.what}: {before} -> {after}")
-
-
-def _day(today: datetime | None) -> date:
-    return (today or datetime.now(UTC)).date()

@@ -11,9 +11,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from kvward.audit.history import load_history
+from kvward.audit.history import parse_history, read_history
 from kvward.audit.judge import judge
 from kvward.cli.auditing import HISTORY_NAME, REPORT_NAME
+from kvward.cli.contract_options import AS_JSON, CONTRACT_FILE, TODAY
 from kvward.contract import ClauseCheck, Standing, check, read_contract
 from kvward.errors import ReportError
 from kvward.terms import ExitCode, StateEnd, VerdictRecord
@@ -27,22 +28,16 @@ class _Started(msgspec.Struct):
 
 
 @click.command("check")
-@click.argument("contract", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("contract", type=CONTRACT_FILE)
 @click.argument(
     "audits",
     nargs=-1,
     required=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
-@click.option(
-    "--today",
-    type=click.DateTime(["%Y-%m-%d"]),
-    help="Judge what is stale as of this day (UTC).",
-)
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def command(
-    *, contract: Path, audits: tuple[Path, ...], today: datetime | None, as_json: bool
-) -> int:
+@TODAY
+@AS_JSON
+def command(*, contract: Path, audits: tuple[Path, ...], today: date, as_json: bool) -> int:
     """Say for each clause of CONTRACT whether AUDITS show it, contradict it, or say nothing.
 
     Each of AUDITS is the folder that `kvward audit --out` wrote. The verdicts are worked out again
@@ -54,11 +49,10 @@ def command(
     """
     promised = read_contract(contract)
     records = [record for folder in audits for record in read_records(folder)]
-    day = (today or datetime.now(UTC)).date()
-    rows = check(promised, records, today=day)
+    rows = check(promised, records, today=today)
     if as_json:
-        clauses = [_value(row) for row in rows]
-        click.echo(json.dumps({"day": day.isoformat(), "clauses": clauses}, indent=2))
+        value = msgspec.to_builtins({"day": today, "clauses": rows})
+        click.echo(json.dumps(value, indent=2))
     else:
         for row in rows:
             click.echo(_line(row))
@@ -75,8 +69,9 @@ def read_records(folder: Path) -> Iterator[VerdictRecord]:
         ReportError: the report is missing, or is another audit's.
     """
     history = folder / HISTORY_NAME
-    plan, trials = load_history(history)
-    digest = hashlib.sha256(history.read_bytes()).hexdigest()
+    data = read_history(history)
+    plan, trials = parse_history(data, name=str(history))
+    digest = hashlib.sha256(data).hexdigest()
     day = _day(folder / REPORT_NAME, plan_digest=plan.digest)
     endings = frozenset(
         end
@@ -115,19 +110,6 @@ def _day(report: Path, *, plan_digest: str) -> date:
             hint="Give the folder as it was written.",
         )
     return day
-
-
-def _value(row: ClauseCheck) -> dict[str, object]:
-    return {
-        "clause": row.clause,
-        "tier": row.tier,
-        "standing": row.standing,
-        "until": None if row.until is None else row.until.isoformat(),
-        "bound": row.bound,
-        "within": row.within,
-        "reasons": [*row.reasons],
-        "sources": [*row.sources],
-    }
 
 
 def _line(row: ClauseCheck) -> str:

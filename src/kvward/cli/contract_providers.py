@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from kvward.cli.contract_options import AS_JSON
 from kvward.contract.providers import (
     NOTICE,
     Side,
@@ -23,8 +24,6 @@ from kvward.contract.providers import (
     side_of_provider,
 )
 from kvward.errors import ConfigError
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 
 
 def _side_from_file(path: str) -> Side:
@@ -50,7 +49,7 @@ def find_side(name: str, *, from_file: Callable[[str], Side] = _side_from_file) 
 
 
 @click.command("providers")
-@_JSON
+@AS_JSON
 def providers(*, as_json: bool) -> None:
     """List the providers whose public statements are recorded."""
     known = load_providers()
@@ -110,7 +109,7 @@ def ask(*, name: str, out: Path | None) -> None:
 @click.command("compare")
 @click.argument("left")
 @click.argument("right")
-@_JSON
+@AS_JSON
 @click.option("--markdown", "as_markdown", is_flag=True, help="A Markdown table.")
 def compare(*, left: str, right: str, as_json: bool, as_markdown: bool) -> None:
     """Show the promises of two providers side by side."""

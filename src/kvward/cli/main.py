@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from typing import NoReturn
 
 import click
 
 from kvward import __version__
+from kvward.cli.lazy import LazyGroup
 from kvward.errors import (
     AuditError,
     BackendUnavailableError,
@@ -55,40 +55,13 @@ _EXTRAS = {
 """What a command needs to be installed, where it is not the gateway."""
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command's module only when the command is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the commands in alphabetical order."""
-        return sorted(COMMANDS)
-
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        cmd_name: str,
-    ) -> click.Command | None:
-        """Import and return one command."""
-        if cmd_name not in COMMANDS:
-            return None
-        try:
-            command = import_module(COMMANDS[cmd_name][0]).command
-        except ModuleNotFoundError as exc:
-            if exc.name is None or exc.name.partition(".")[0] == "kvward":
-                raise
-            raise click.ClickException(
-                f"`kvward {cmd_name}` needs the package {exc.name}, which is not installed.\n"
-                f"Next: pip install 'kvward[{_EXTRAS.get(cmd_name, 'gateway')}]'"
-            ) from exc
-        assert isinstance(command, click.Command)  # noqa: S101 - a slip in the table above
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help of all commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
-
-
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    extras=_EXTRAS,
+    path="kvward",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="kvward")
 def cli() -> None:
     """An isolation ward for LLM KV caches.
@@ -105,9 +78,7 @@ def exit_code_of(error: KvwardError) -> ExitCode:
             return ExitCode.UNREACHABLE
         case TargetRefusedError() | BudgetExceededError():
             return ExitCode.USAGE
-        case OpenError() | ReceiptError() | ReportError():
-            return ExitCode.EVIDENCE
-        case VerificationError() | ForkError():
+        case OpenError() | ReceiptError() | ReportError() | VerificationError() | ForkError():
             return ExitCode.EVIDENCE
         case AuditError() | IsolationError():
             return ExitCode.INCONCLUSIVE
