@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
 
-from kvward.contract.model import Coverage, EvidenceClause, IsolationContract
+from kvward.contract.model import Coverage, EvidenceClause, IsolationContract, coverage
 from kvward.contract.refute import UNTESTED, clauses_of
 from kvward.errors import ContractError
 from kvward.terms import CacheTier, Channel, ClauseId, Outcome, VerdictRecord
@@ -65,11 +65,11 @@ def check(
     latest = _latest(records)
     rows = []
     for clause in ClauseId:
-        part = getattr(contract.clauses, clause)
-        if part is None or clause is ClauseId.EVIDENCE:
+        part = contract.clauses.of(clause)
+        if part is None or isinstance(part, EvidenceClause):
             continue
         for tier in contract.tiers:
-            if part.tiers.get(tier, Coverage.NOT_COVERED) is not Coverage.NOT_COVERED:
+            if coverage(part, tier) is not Coverage.NOT_COVERED:
                 own = [one for one in latest if one.tier is tier and clause in clauses_of(one)]
                 own = [one for one in own if not _tolerated(contract, one)]
                 rows.append(_stand(clause, tier, own, evidence, today))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kvward.contract.model import (
     BindingClause,
+    Clause,
     Coverage,
     ErasureClause,
     EvidenceClause,
@@ -26,7 +27,9 @@ from kvward.contract.model import (
     ScopeClause,
     ScopeSetter,
     SecrecyClause,
+    TieredClause,
     UntrustedClause,
+    coverage,
 )
 from kvward.terms import CacheTier, ClauseId
 
@@ -72,8 +75,7 @@ def _all(contract: IsolationContract, beside: IsolationContract) -> Iterator[tup
             Fact(text=f"until {lapse.until}", width=lapse.until.toordinal(), absent=0),
         )
     for clause in ClauseId:
-        part = getattr(contract.clauses, clause)
-        other = getattr(beside.clauses, clause)
+        part, other = contract.clauses.of(clause), beside.clauses.of(clause)
         if part is None:
             if other is not None:
                 yield (clause, _PROMISED), Fact(text="no", width=1)
@@ -83,24 +85,22 @@ def _all(contract: IsolationContract, beside: IsolationContract) -> Iterator[tup
             continue  # The clause as a whole came or went; its parts add nothing.
         if not isinstance(part, EvidenceClause):
             for tier in sorted({*contract.tiers, *beside.tiers}):
-                yield (clause, f"tier {tier}"), _coverage(contract, part.tiers, tier)
+                yield (clause, f"tier {tier}"), _coverage(contract, part, tier)
         for name, fact in _of(part, other):
             yield (clause, name), fact
 
 
-def _coverage(
-    contract: IsolationContract, tiers: dict[CacheTier, Coverage], tier: CacheTier
-) -> Fact:
+def _coverage(contract: IsolationContract, part: TieredClause, tier: CacheTier) -> Fact:
     if tier not in contract.tiers:
         return Fact(text="keeps no state", width=_COVERAGE[Coverage.ENFORCED])
-    covered = tiers.get(tier, Coverage.NOT_COVERED)
+    covered = coverage(part, tier)
     return Fact(text=covered, width=_COVERAGE[covered])
 
 
 Facts = Iterator[tuple[str, Fact]]
 
 
-def _of(part: object, other: object) -> Facts:
+def _of(part: Clause, other: Clause) -> Facts:
     match part, other:
         case ScopeClause(), ScopeClause():
             yield from _scope(part, other)

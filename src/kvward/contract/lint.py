@@ -13,7 +13,6 @@ from datetime import date
 from enum import StrEnum
 
 from kvward.contract.model import (
-    BindingClause,
     Coverage,
     Dimension,
     EvidenceClause,
@@ -87,18 +86,18 @@ def _document(contract: IsolationContract, today: date) -> Iterator[Remark]:
         elif (lapse.until - today).days > _MAX_EXCEPTION_DAYS:
             message = f"The exception {lapse.what!r} lasts longer than a year."
             yield _warning(lapse.clause, message, "Take it into the clause itself.")
-        if getattr(contract.clauses, lapse.clause) is None:
+        if contract.clauses.of(lapse.clause) is None:
             message = f"The exception {lapse.what!r} is from a clause that is not promised."
             yield _error(lapse.clause, message, "Promise the clause, or remove the exception.")
     for clause in ClauseId:
-        if getattr(contract.clauses, clause) is None:
+        if contract.clauses.of(clause) is None:
             message = f"Nothing is promised of {clause}."
             yield _warning(clause, message, "Add the clause, or let the reader be told so.")
 
 
 def _coverage(contract: IsolationContract) -> Iterator[Remark]:
     for clause in ClauseId:
-        part = getattr(contract.clauses, clause)
+        part = contract.clauses.of(clause)
         if part is None or isinstance(part, EvidenceClause):
             continue
         for tier in contract.tiers:
@@ -109,8 +108,8 @@ def _coverage(contract: IsolationContract) -> Iterator[Remark]:
             if tier not in contract.tiers:
                 message = f"{clause} speaks of the {tier} tier, which is not among the tiers."
                 yield _error(clause, message, "Add it to tiers, or leave it out here.")
-        covered = [part.tiers.get(tier) for tier in contract.tiers]
-        if contract.tiers and all(one is Coverage.NOT_COVERED for one in covered):
+        said = [part.tiers.get(tier) for tier in contract.tiers]
+        if contract.tiers and all(one is Coverage.NOT_COVERED for one in said):
             message = f"{clause} is covered in no tier, so it promises nothing."
             yield _error(clause, message, "Leave the clause out: that says the same.")
     lifetime, interference = contract.clauses.lifetime, contract.clauses.interference
@@ -168,8 +167,8 @@ def _clauses(contract: IsolationContract) -> Iterator[Remark]:
     if clauses.origin is not None and not clauses.origin.identity:
         message = "It does not say by what a caller is known."
         yield _error(ClauseId.ORIGIN, message, "Name at least one kind of identity.")
-    if isinstance(binding := clauses.binding, BindingClause):
-        missing = [one for one in _EXACT if one not in binding.dimensions]
+    if clauses.binding is not None:
+        missing = [one for one in _EXACT if one not in clauses.binding.dimensions]
         if missing:
             message = f"State is not bound to its {', '.join(missing)}."
             yield _warning(ClauseId.BINDING, message, "Two models or places can share an entry.")
@@ -186,7 +185,7 @@ def _clauses(contract: IsolationContract) -> Iterator[Remark]:
         if wide:
             message = f"Callers see what other scopes' state did: {', '.join(wide)}."
             yield _warning(ClauseId.METADATA, message, "Let the gateway take it out.")
-    if clauses.evidence is None and any(getattr(clauses, one) is not None for one in ClauseId):
+    if clauses.evidence is None and any(clauses.of(one) for one in ClauseId):
         message = "Nothing says how often any of this is tested."
         yield _warning(ClauseId.EVIDENCE, message, "Add the evidence clause.")
 

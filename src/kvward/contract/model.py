@@ -249,6 +249,26 @@ class EvidenceClause(_Part, frozen=True, kw_only=True):
     ledger: bool
 
 
+TieredClause = (
+    ScopeClause
+    | OriginClause
+    | BindingClause
+    | UntrustedClause
+    | SecrecyClause
+    | LifetimeClause
+    | ErasureClause
+    | MetadataClause
+    | InterferenceClause
+    | FailureClause
+)
+Clause = TieredClause | EvidenceClause
+
+
+def coverage(part: TieredClause, tier: CacheTier) -> Coverage:
+    """Return how a clause is kept in a tier; one that it does not name is not covered."""
+    return part.tiers.get(tier, Coverage.NOT_COVERED)
+
+
 class Clauses(_Part, frozen=True, kw_only=True):
     """The promise, clause by clause; one that is missing is not promised."""
 
@@ -263,6 +283,11 @@ class Clauses(_Part, frozen=True, kw_only=True):
     interference: InterferenceClause | None = None
     failure: FailureClause | None = None
     evidence: EvidenceClause | None = None
+
+    def of(self, clause: ClauseId) -> Clause | None:
+        """Return one clause; None where it is not promised."""
+        part: Clause | None = getattr(self, clause)
+        return part
 
 
 class IsolationContract(_Part, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kvward.contract.document import contract_digest
 from kvward.contract.model import (
     BindingClause,
+    Clause,
     Coverage,
     ErasureClause,
     EvidenceClause,
@@ -24,6 +25,7 @@ from kvward.contract.model import (
     SecrecyClause,
     UntrustedClause,
     Visible,
+    coverage,
 )
 from kvward.terms import CacheTier, ClauseId, SharingLevel
 
@@ -97,7 +99,7 @@ def render_markdown(contract: IsolationContract) -> str:
         "",
     ]
     for clause in ClauseId:
-        part = getattr(contract.clauses, clause)
+        part = contract.clauses.of(clause)
         if part is not None:
             sentences = " ".join(_promise(part))
             lines.append(f"* **{_SUBJECT[clause]}** ({clause}). {sentences}{_kept(contract, part)}")
@@ -109,7 +111,7 @@ def render_markdown(contract: IsolationContract) -> str:
     return "\n".join(lines)
 
 
-def _promise(part: object) -> Iterator[str]:
+def _promise(part: Clause) -> Iterator[str]:
     match part:
         case ScopeClause():
             yield from _levels(part)
@@ -175,12 +177,13 @@ def _levels(part: ScopeClause) -> Iterator[str]:
         yield f"Public prefixes: {_list([one.name for one in part.public])}."
 
 
-def _kept(contract: IsolationContract, part: object) -> str:
-    tiers: dict[CacheTier, Coverage] = getattr(part, "tiers", {})
+def _kept(contract: IsolationContract, part: Clause) -> str:
+    if isinstance(part, EvidenceClause):
+        return ""
     said = {Coverage.ENFORCED: "Enforced in", Coverage.TESTED: "Only tested in"}
     text = ""
-    for coverage, words in said.items():
-        where = [_TIERS[tier] for tier in contract.tiers if tiers.get(tier) is coverage]
+    for kept, words in said.items():
+        where = [_TIERS[tier] for tier in contract.tiers if coverage(part, tier) is kept]
         if where:
             text += f" {words} {_list(where)}."
     return text
@@ -188,17 +191,14 @@ def _kept(contract: IsolationContract, part: object) -> str:
 
 def _gaps(contract: IsolationContract) -> Iterator[str]:
     for clause in ClauseId:
-        part = getattr(contract.clauses, clause)
+        part = contract.clauses.of(clause)
         if part is None:
             yield f"**{_SUBJECT[clause]}** ({clause}): nothing is promised."
             continue
-        tiers = getattr(part, "tiers", None)
-        if tiers is None:
+        if isinstance(part, EvidenceClause):
             continue
         where = [
-            _TIERS[tier]
-            for tier in contract.tiers
-            if tiers.get(tier, Coverage.NOT_COVERED) is Coverage.NOT_COVERED
+            _TIERS[tier] for tier in contract.tiers if coverage(part, tier) is Coverage.NOT_COVERED
         ]
         if where:
             yield f"**{_SUBJECT[clause]}** ({clause}): nothing is promised of {_list(where)}."
