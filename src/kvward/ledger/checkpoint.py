@@ -119,3 +119,16 @@ def parse_unverified_checkpoint(data: bytes) -> Checkpoint:
         VerificationError: It is not a note with a checkpoint.
     """
     return parse_checkpoint(parse_unverified_note(data)[0])
+
+
+def open_or_parse_checkpoint(data: bytes, verifiers: Sequence[NoteVerifier] | None) -> Checkpoint:
+    """Check a signed checkpoint where there are keys to check it with; read it otherwise.
+
+    Returns:
+        The checkpoint. [verified, if keys were given]
+    Raises:
+        VerificationError: As `open_checkpoint` and `parse_unverified_checkpoint` say.
+    """
+    if verifiers is None:
+        return parse_unverified_checkpoint(data)
+    return open_checkpoint(data, verifiers)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from functools import cache
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -232,20 +233,12 @@ def kind_of(entry: Entry) -> str:
 _Check = Callable[[Any], bool]
 
 
-class _Checks:
-    """Checks of the fields of each type, made once from their annotations."""
-
-    made: ClassVar[dict[type, tuple[tuple[str, _Check], ...]]] = {}
-
-
+@cache
 def _checks(kind: type[_Entry]) -> tuple[tuple[str, _Check], ...]:
-    found = _Checks.made.get(kind)
-    if found is None:
-        described = msgspec.inspect.type_info(kind)
-        assert isinstance(described, msgspec.inspect.StructType)  # noqa: S101 - they all are
-        found = tuple((field.name, _check_of(field.type)) for field in described.fields)
-        _Checks.made[kind] = found
-    return found
+    """Return the checks of a type's fields, made once from their annotations."""
+    described = msgspec.inspect.type_info(kind)
+    assert isinstance(described, msgspec.inspect.StructType)  # noqa: S101 - they all are
+    return tuple((field.name, _check_of(field.type)) for field in described.fields)
 
 
 def _check_of(kind: msgspec.inspect.Type) -> _Check:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from kvward.errors import LedgerError, VerificationError
 from kvward.ledger.append import is_beyond, iter_files
-from kvward.ledger.checkpoint import Checkpoint, open_checkpoint, parse_unverified_checkpoint
+from kvward.ledger.checkpoint import Checkpoint, open_or_parse_checkpoint
 from kvward.ledger.durable import FolderLock, write_files
 from kvward.ledger.entry import decode_entry
 from kvward.ledger.merkle import leaf_hash
 from kvward.ledger.note import NoteVerifier
-from kvward.ledger.tiles import TILE_WIDTH, Edge, LogFolder, Tile, num_levels
+from kvward.ledger.tiles import TILE_WIDTH, LogFolder, Tile, TileMaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +86,9 @@ def _check(
     folder: Path, verifiers: Sequence[NoteVerifier] | None
 ) -> tuple[FolderReport, dict[str, bytes]]:
     log = LogFolder(folder)
-    note = log.read_checkpoint()
-    checkpoint = (
-        parse_unverified_checkpoint(note) if verifiers is None else open_checkpoint(note, verifiers)
-    )
+    checkpoint = open_or_parse_checkpoint(log.read_checkpoint(), verifiers)
     size = checkpoint.size
-    edge, lost, damaged = Edge(), [], dict[str, bytes]()
-    indexes = [0] * num_levels(size)
+    maker, lost, damaged = TileMaker(), [], dict[str, bytes]()
 
     def compare(tile: Tile, hashes: list[bytes]) -> None:
         try:
@@ -109,16 +105,14 @@ def _check(
                     decode_entry(entry)
                 except VerificationError as exc:
                     lost.append(f"Entry {tile.index * TILE_WIDTH + number}: {exc.message}")
-            for level, hashes in edge.grow([leaf_hash(entry) for entry in entries]):
-                compare(Tile(level, indexes[level], TILE_WIDTH), hashes)
-                indexes[level] += 1
+            for made, hashes in maker.add([leaf_hash(entry) for entry in entries]):
+                compare(made, hashes)
     except VerificationError as exc:
         lost.append(exc.message)
     else:
-        for level, hashes in enumerate(edge.levels):
-            if hashes:
-                compare(Tile(level, indexes[level], len(hashes)), hashes)
-        if edge.root() != checkpoint.root:
+        for made, hashes in maker.rest():
+            compare(made, hashes)
+        if maker.edge.root() != checkpoint.root:
             lost.append("The entries do not lead to the root that was signed.")
     leftovers = sorted(tile.path for tile in iter_files(folder) if is_beyond(tile, size))
     report = FolderReport(

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from kvward.errors import ForkError, UsageError, VerificationError
-from kvward.ledger.checkpoint import Checkpoint, open_checkpoint, parse_unverified_checkpoint
+from kvward.ledger.checkpoint import Checkpoint, open_checkpoint, open_or_parse_checkpoint
 from kvward.ledger.entry import Count, Digest, Entry, decode_entry
 from kvward.ledger.merkle import (
     consistency_ranges,
@@ -212,6 +212,4 @@ def _open(
 ) -> tuple[LogFolder, bytes, Checkpoint]:
     log = LogFolder(folder)
     note = log.read_checkpoint()
-    if verifiers is None:
-        return log, note, parse_unverified_checkpoint(note)
-    return log, note, open_checkpoint(note, verifiers)
+    return log, note, open_or_parse_checkpoint(note, verifiers)

@@ -16,6 +16,7 @@ Source: C2SP tlog-tiles.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -313,6 +314,30 @@ class Edge:
                 yield level, hashes
                 more = [tree_root(hashes)]
             level += 1
+
+
+class TileMaker:
+    """Makes the tiles of a log from its leaves, from the first one on.
+
+    Attributes:
+        edge: What has not become a whole tile yet, and the root of all so far.
+    """
+
+    def __init__(self) -> None:
+        self.edge = Edge()
+        self._made: Counter[int] = Counter()
+
+    def add(self, leaf_hashes: Sequence[bytes]) -> Iterator[tuple[Tile, list[bytes]]]:
+        """Add the leaves of one bundle; yield each tile that became whole, with its hashes."""
+        for level, hashes in self.edge.grow(leaf_hashes):
+            yield Tile(level, self._made[level], TILE_WIDTH), hashes
+            self._made[level] += 1
+
+    def rest(self) -> Iterator[tuple[Tile, list[bytes]]]:
+        """Yield the tiles at the right edge, with their hashes."""
+        for level, hashes in enumerate(self.edge.levels):
+            if hashes:
+                yield Tile(level, self._made[level], len(hashes)), hashes
 
 
 def _open_at_once(path: str, flags: int) -> int:

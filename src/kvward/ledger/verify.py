@@ -25,10 +25,9 @@ from kvward.ledger.entry import (
 from kvward.ledger.note import NoteVerifier
 from kvward.ledger.tiles import (
     TILE_WIDTH,
-    Edge,
     LogFolder,
     Tile,
-    num_levels,
+    TileMaker,
 )
 
 
@@ -80,7 +79,7 @@ def verify_log(
     # (2) It is not older than the known one, and of the same log.
     if known is not None:
         _check_order(checkpoint, known)
-    walk = _Walk(log, checkpoint.size, None if known is None else known.size)
+    walk = _Walk(log, None if known is None else known.size)
     for tile, entries in log.iter_bundles(checkpoint.size):
         walk.take(tile, entries)
     walk.check_edge()
@@ -113,13 +112,12 @@ def _check_order(checkpoint: Checkpoint, known: Checkpoint) -> None:
 class _Walk:
     """What has been seen of a log, from its first entry on."""
 
-    def __init__(self, log: LogFolder, size: int, known_size: int | None) -> None:
-        self.edge = Edge()
+    def __init__(self, log: LogFolder, known_size: int | None) -> None:
+        self._maker = TileMaker()
+        self.edge = self._maker.edge
         self.known_root: bytes | None = None
         self._log = log
-        self._size = size
         self._known_size = known_size
-        self._next = [0] * num_levels(size)
         self._kinds: Counter[str] = Counter()
         self._dropped = 0
         self._open_plans: dict[str, None] = {}
@@ -142,15 +140,13 @@ class _Walk:
         if self._known_size is not None and first < self._known_size <= first + len(leaves):
             self.known_root = self.edge.root(leaves[: self._known_size - first])
         # (4) Every whole tile is what is computed from the level below.
-        for level, hashes in self.edge.grow(leaves):
-            self._check_tile(Tile(level, self._next[level], TILE_WIDTH), hashes)
-            self._next[level] += 1
+        for made, hashes in self._maker.add(leaves):
+            self._check_tile(made, hashes)
 
     def check_edge(self) -> None:
         # (5) So is every tile at the right edge.
-        for level, hashes in enumerate(self.edge.levels):
-            if hashes:
-                self._check_tile(Tile(level, self._next[level], len(hashes)), hashes)
+        for made, hashes in self._maker.rest():
+            self._check_tile(made, hashes)
 
     def result(self, checkpoint: Checkpoint, known: Checkpoint | None) -> VerifiedLog:
         return VerifiedLog(
