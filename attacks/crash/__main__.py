@@ -10,13 +10,11 @@ is not noticed.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
 from pathlib import Path
 
 from attacks.crash.campaign import run_campaign
-from kvward import __version__
+from attacks.crash.report import conclude
 
 GOOD = (("store", "filesystem"), ("keyring", "sqlite"))
 BAD = (("store", "in-place"), ("store", "forgetful"), ("keyring", "piecemeal"))
@@ -36,19 +34,7 @@ def main() -> int:
         for target, kind in (BAD if arguments.bad else GOOD)
         if not arguments.target or target in arguments.target
     ]
-    result = {
-        "what": "writers killed with SIGKILL at points drawn at random",
-        "tool_version": __version__,
-        "python": platform.python_version(),
-        "seed": arguments.seed,
-        "targets": [report.to_json() for report in reports],
-    }
-    text = json.dumps(result, indent=2) + "\n"
-    if arguments.json:
-        arguments.json.write_text(text)
-    sys.stdout.write(text)
-    wrong = [bool(report.problems) for report in reports]
-    return int(not all(wrong)) if arguments.bad else int(any(wrong))
+    return conclude("writers killed with SIGKILL at points drawn at random", reports, arguments)
 
 
 if __name__ == "__main__":

@@ -8,22 +8,20 @@ ended by their process id.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 import shutil
 import signal
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attacks.crash.journal import Journal, read_journal
+from attacks.crash.journal import Journal, keep_lines, read_journal
 from attacks.crash.keyring_target import KeyringCheck, KeyringWork
 from attacks.crash.points import Points
+from attacks.crash.report import Report
 from attacks.crash.scopes import TENANTS, find_owner, open_with_any_root
 from attacks.crash.store_target import LIFETIMES as STORE_LIFETIMES
 from attacks.crash.store_target import StoreCheck, StoreWork
@@ -51,27 +49,12 @@ _NTH_RARE = 30
 
 
 @dataclass(kw_only=True)
-class Report:
-    """What a campaign did and found."""
+class CrashReport(Report):
+    """Of a store or a keyring, which two writers may share."""
 
     target: str
-    kind: str
-    kills: int = 0
-    kills_at_points: Counter[str] = field(default_factory=Counter)
-    kills_after_a_delay: int = 0
     kills_beside_a_second_writer: int = 0
-    ended_before_the_kill: int = 0
     steps_of_survivors: int = 0
-    found: Counter[str] = field(default_factory=Counter)
-    problems: Counter[str] = field(default_factory=Counter)
-    duration_s: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as it is written down."""
-        return {
-            name: dict(sorted(value.items())) if isinstance(value, Counter) else value
-            for name, value in vars(self).items()
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +67,7 @@ class Kill:
     has_second_writer: bool
 
 
-def run_campaign(target: str, kind: str, *, kills: int, seed: int) -> Report:
+def run_campaign(target: str, kind: str, *, kills: int, seed: int) -> CrashReport:
     """Kill writers of one target, and return what was found.
 
     Args:
@@ -92,7 +75,7 @@ def run_campaign(target: str, kind: str, *, kills: int, seed: int) -> Report:
         kind: Which backend or database, the good or a bad one.
     """
     rng = random.Random(f"{seed}/{target}/{kind}")
-    report = Report(target=target, kind=kind)
+    report = CrashReport(target=target, kind=kind)
     began = time.monotonic()
     while report.kills < kills:
         folder = Path(tempfile.mkdtemp(prefix="kvward-crash-"))
@@ -116,7 +99,7 @@ def _draw_kill(target: str, rng: random.Random) -> Kill:
     )
 
 
-def _kill_one(folder: Path, kill: Kill, report: Report, rng: random.Random) -> None:
+def _kill_one(folder: Path, kill: Kill, report: CrashReport, rng: random.Random) -> None:
     setting = rng.choice(
         [*Durability] if report.target == "store" else ["lasting", "lasting", "passing"]
     )
@@ -134,19 +117,13 @@ def _kill_one(folder: Path, kill: Kill, report: Report, rng: random.Random) -> N
     victim = children[0]
     check = StoreCheck(folder, report.kind) if report.target == "store" else None
     barrier.wait(timeout=_LONGEST_S)
-    victim.join(timeout=kill.after_s)
-    if victim.exitcode is None:
-        assert victim.pid is not None
-        os.kill(victim.pid, signal.SIGKILL)
-        victim.join()
-        report.kills_after_a_delay += 1
+    report.end(victim, after_s=kill.after_s)
     if len(children) > 1:
         # The other one goes on for a while, beside what the victim left.
         children[1].join(timeout=0.05)
         (folder / "stop").touch()
         children[1].join()
         report.kills_beside_a_second_writer += 1
-    report.kills += victim.exitcode == -signal.SIGKILL
     report.ended_before_the_kill += victim.exitcode != -signal.SIGKILL
     _read_notes(folder, report, [child.exitcode for child in children])
     if report.target == "store":
@@ -216,7 +193,7 @@ def _live(
     journal.write(steps=steps)
 
 
-def _read_notes(folder: Path, report: Report, exits: list[int | None]) -> None:
+def _read_notes(folder: Path, report: CrashReport, exits: list[int | None]) -> None:
     path = folder / "journal"
     lines = read_journal(path)
     for line in lines:
@@ -231,10 +208,4 @@ def _read_notes(folder: Path, report: Report, exits: list[int | None]) -> None:
     if exits[0] not in (0, -signal.SIGKILL):
         report.problems["the victim failed before it was killed"] += 1
     # Noted once: what stays is what the checks of a keyring need to know.
-    kept = [line for line in lines if line.keys() & {"done", "about", "second"}]
-    with suppress(FileNotFoundError):
-        path.unlink()
-    journal = Journal(path)
-    for line in kept:
-        journal.write(**line)
-    journal.close()
+    keep_lines(path, [line for line in lines if line.keys() & {"done", "about", "second"}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,3 +36,12 @@ def read_journal(path: Path) -> list[Line]:
         return []
     whole, _, _ = path.read_bytes().rpartition(b"\n")
     return [json.loads(line) for line in whole.splitlines()]
+
+
+def keep_lines(path: Path, lines: Sequence[Line]) -> None:
+    """Let a journal hold these lines and no others."""
+    path.unlink(missing_ok=True)
+    journal = Journal(path)
+    for line in lines:
+        journal.write(**line)
+    journal.close()

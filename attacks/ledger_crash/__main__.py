@@ -11,14 +11,12 @@ What a loss of power leaves is not tried: the order of writing and synchronising
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
 from pathlib import Path
 
+from attacks.crash.report import conclude
 from attacks.ledger_crash.campaign import run_campaign
 from attacks.ledger_crash.work import BAD, GOOD
-from kvward import __version__
 
 
 def main() -> int:
@@ -35,19 +33,9 @@ def main() -> int:
         run_campaign(kind, kills=arguments.kills, seed=arguments.seed)
         for kind in (BAD if arguments.bad else (GOOD,))
     ]
-    result = {
-        "what": "writers of a ledger killed with SIGKILL at points drawn at random",
-        "tool_version": __version__,
-        "python": platform.python_version(),
-        "seed": arguments.seed,
-        "targets": [report.to_json() for report in reports],
-    }
-    text = json.dumps(result, indent=2) + "\n"
-    if arguments.json:
-        arguments.json.write_text(text)
-    sys.stdout.write(text)
-    wrong = [bool(report.problems) for report in reports]
-    return int(not all(wrong)) if arguments.bad else int(any(wrong))
+    return conclude(
+        "writers of a ledger killed with SIGKILL at points drawn at random", reports, arguments
+    )
 
 
 if __name__ == "__main__":

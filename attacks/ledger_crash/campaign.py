@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 import shutil
 import signal
 import tempfile
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attacks.crash.journal import Journal, read_journal
+from attacks.crash.journal import Journal, keep_lines, read_journal
 from attacks.crash.points import Points
+from attacks.crash.report import Report
 from attacks.ledger_crash.work import Work, find_problems, prepare
 
 _FORK = multiprocessing.get_context("fork")
@@ -25,27 +23,6 @@ _LONGEST_DELAY_S = 0.25
 _LONGEST_WAIT_S = 0.5
 _POINTS = ("fsync", "os.rename", "write", "os.mkdir", "os.remove", "shutil.rmtree", None)
 _LAST_POINT = 60
-
-
-@dataclass(kw_only=True)
-class Report:
-    """What a campaign did and found."""
-
-    kind: str
-    kills: int = 0
-    kills_at_points: Counter[str] = field(default_factory=Counter)
-    kills_after_a_delay: int = 0
-    ended_before_the_kill: int = 0
-    found: Counter[str] = field(default_factory=Counter)
-    problems: Counter[str] = field(default_factory=Counter)
-    duration_s: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as it is written down."""
-        return {
-            name: dict(sorted(value.items())) if isinstance(value, Counter) else value
-            for name, value in vars(self).items()
-        }
 
 
 def run_campaign(kind: str, *, kills: int, seed: int) -> Report:
@@ -80,13 +57,8 @@ def _kill_one(folder: Path, report: Report, rng: random.Random) -> None:
     victim = _FORK.Process(target=_live, args=arguments)
     victim.start()
     barrier.wait(timeout=_LONGEST_S)
-    victim.join(timeout=rng.uniform(0, _LONGEST_DELAY_S) if at_point is None else _LONGEST_WAIT_S)
-    if victim.exitcode is None:
-        assert victim.pid is not None
-        os.kill(victim.pid, signal.SIGKILL)
-        victim.join()
-        report.kills_after_a_delay += 1
-    report.kills += victim.exitcode == -signal.SIGKILL
+    after_s = rng.uniform(0, _LONGEST_DELAY_S) if at_point is None else _LONGEST_WAIT_S
+    report.end(victim, after_s=after_s)
     report.ended_before_the_kill += victim.exitcode == 0
     if victim.exitcode not in (0, -signal.SIGKILL):
         report.problems["the writer failed before it was killed"] += 1
@@ -95,12 +67,8 @@ def _kill_one(folder: Path, report: Report, rng: random.Random) -> None:
             report.kills_at_points[line["killed_at"]] += 1
     report.problems.update(find_problems(folder, report.found))
     # What was acknowledged stays; where the last one was killed was counted.
-    kept = [line for line in read_journal(folder / "journal") if "killed_at" not in line]
-    (folder / "journal").unlink(missing_ok=True)
-    journal = Journal(folder / "journal")
-    for line in kept:
-        journal.write(**line)
-    journal.close()
+    lines = read_journal(folder / "journal")
+    keep_lines(folder / "journal", [line for line in lines if "killed_at" not in line])
 
 
 def _live(
