@@ -50,9 +50,10 @@ def check(
 ) -> list[ClauseCheck]:
     """Compare what is promised with what was shown.
 
-    Only the latest verdict of a cell counts; of several on one day, the worst. A clause that is not
-    promised, or not in a tier, has no row. Exceptions excuse nothing here: a contradicted clause
-    is one.
+    Only the latest verdict of a cell counts; of several on one day, the worst. An inconclusive one
+    tells nothing: it neither clears an earlier violation nor shows anything, and a clause with a
+    cell that nothing else answered is not tested. One old cell makes a clause stale. A clause that is not promised, or not in a tier,
+    has no row. Exceptions excuse nothing here: a contradicted clause is one.
 
     Raises:
         ContractError: the contract does not say how long evidence counts.
@@ -78,8 +79,11 @@ def check(
 
 
 def _latest(records: Sequence[VerdictRecord]) -> list[VerdictRecord]:
-    order = [Outcome.NOT_OBSERVED, Outcome.INCONCLUSIVE, Outcome.VIOLATED]
-    ranked = sorted(records, key=lambda one: (one.day, order.index(one.outcome)))
+    """Return one record for each cell; later ones in the sorting replace earlier ones."""
+    violated, unclear = Outcome.VIOLATED, Outcome.INCONCLUSIVE
+    ranked = sorted(
+        records, key=lambda one: (one.outcome is not unclear, one.day, one.outcome is violated)
+    )
     return [*{(one.channel, one.scope, one.tier, one.endings): one for one in ranked}.values()]
 
 
@@ -98,26 +102,25 @@ def _stand(
     violated = [one for one in records if one.outcome is Outcome.VIOLATED]
     quiet = [one for one in records if one.outcome is Outcome.NOT_OBSERVED]
     lasts = timedelta(days=evidence.every_days)
-    fresh = [one for one in quiet if one.day + lasts >= today and one.day <= today]
+    is_fresh = all(one.day <= today <= one.day + lasts for one in quiet)
     if violated:
         return _row(clause, tier, Standing.CONTRADICTED, violated)
-    if not quiet:
+    unclear = tuple(_cell(one) for one in records if one.outcome is Outcome.INCONCLUSIVE)
+    if unclear or not quiet:
         why = UNTESTED.get(clause, "no audit looked at it here")
-        unclear = tuple(_cell(one) for one in records)
         return ClauseCheck(
             clause=clause, tier=tier, standing=Standing.NOT_TESTED, reasons=unclear or (why,)
         )
-    counted = fresh or quiet
-    bounds = [one.bound for one in counted if one.channel is not Channel.TIMING]
+    bounds = [one.bound for one in quiet if one.channel is not Channel.TIMING]
     known = [bound for bound in bounds if bound is not None]
-    sure = all(one.confidence >= evidence.confidence for one in counted)
+    sure = all(one.confidence >= evidence.confidence for one in quiet)
     bound = max(known) if known else None
     return _row(
         clause,
         tier,
-        Standing.SHOWN if fresh else Standing.STALE,
-        counted,
-        until=min(one.day for one in fresh) + lasts if fresh else max(o.day for o in quiet) + lasts,
+        Standing.SHOWN if is_fresh else Standing.STALE,
+        quiet,
+        until=min(one.day for one in quiet) + lasts,
         bound=bound,
         within=bound is not None and sure and bound <= evidence.rate_at_most,
     )

@@ -24,7 +24,7 @@ from kvward.contract.model import (
     ScopeSetter,
     Visible,
 )
-from kvward.terms import CacheTier, ClauseId, SharingLevel
+from kvward.terms import CacheTier, Channel, ClauseId, SharingLevel
 
 _MAX_EXCEPTION_DAYS = 366
 _NEEDS = {
@@ -181,6 +181,10 @@ def _clauses(contract: IsolationContract) -> Iterator[Remark]:
     if clauses.erasure is not None and not clauses.erasure.of:
         yield _error(ClauseId.ERASURE, "It erases nothing.", "Name tenant or conversation in of.")
     if clauses.metadata is not None:
+        for one in clauses.metadata.tolerated:
+            if one.channel in {Channel.CONTENT, Channel.DIFFERENTIAL}:
+                message = f"It tolerates that others' state shows in {one.channel}."
+                yield _error(ClauseId.METADATA, message, "What answers hold is never tolerated.")
         wide = [one for one in clauses.metadata.visible if one not in _OWN]
         if wide:
             message = f"Callers see what other scopes' state did: {', '.join(wide)}."

@@ -77,6 +77,12 @@ def test_evidence_counts_as_many_days_as_the_contract_says(age: int, standing: S
     assert found.until == TODAY + timedelta(days=30 - age)
 
 
+def test_one_old_cell_makes_the_clause_stale() -> None:
+    told = replace(QUIET, channel=Channel.METADATA, day=TODAY - timedelta(days=31))
+    found = row(ClauseId.SCOPE, QUIET, told)
+    assert (found.standing, found.until) == (Standing.STALE, TODAY - timedelta(days=1))
+
+
 def test_evidence_from_tomorrow_does_not_count() -> None:
     found = row(ClauseId.SCOPE, replace(QUIET, day=TODAY + timedelta(days=1)))
     assert found.standing is Standing.STALE
@@ -102,6 +108,28 @@ def test_inconclusive_cell_is_no_test_and_its_reason_is_kept() -> None:
     found = row(ClauseId.SCOPE, unclear)
     assert found.standing is Standing.NOT_TESTED
     assert "Caching may be off." in found.reasons[0]
+
+
+def test_inconclusive_cell_does_not_clear_an_earlier_violation() -> None:
+    broken = replace(QUIET, outcome=Outcome.VIOLATED, day=TODAY - timedelta(days=20))
+    unclear = replace(QUIET, outcome=Outcome.INCONCLUSIVE)
+    assert row(ClauseId.SCOPE, broken, unclear).standing is Standing.CONTRADICTED
+    told = replace(QUIET, channel=Channel.METADATA)
+    assert row(ClauseId.SCOPE, broken, unclear, told).standing is Standing.CONTRADICTED
+
+
+def test_cell_that_nothing_answered_leaves_the_clause_not_tested() -> None:
+    unclear = replace(QUIET, channel=Channel.TIMING, outcome=Outcome.INCONCLUSIVE, reason="Noisy.")
+    found = row(ClauseId.SCOPE, QUIET, unclear)
+    assert found.standing is Standing.NOT_TESTED
+    assert found.reasons == ("timing S3 (other tenant): Noisy.",)
+
+
+def test_inconclusive_cell_does_not_take_away_what_was_shown_before() -> None:
+    before = replace(QUIET, day=TODAY - timedelta(days=3))
+    unclear = replace(QUIET, outcome=Outcome.INCONCLUSIVE)
+    found = row(ClauseId.SCOPE, before, unclear)
+    assert (found.standing, found.until) == (Standing.SHOWN, TODAY + timedelta(days=27))
 
 
 def test_evidence_of_one_tier_says_nothing_of_another() -> None:

@@ -39,6 +39,8 @@ def test_example_has_no_remark() -> None:
         ("clauses.failure.on_loss", "share", "error", "failure", "shared more widely"),
         ("clauses.erasure.of", [], "error", "erasure", "erases nothing"),
         ("clauses.metadata.visible.1", "cache-events", "warning", "metadata", "cache-events"),
+        ("clauses.metadata.tolerated", [{"channel": "content", "reason": "Rare."}], "error",
+         "metadata", "shows in content"),
         ("clauses.evidence", None, "warning", "evidence", "how often"),
         ("clauses.secrecy", None, "warning", "secrecy", "Nothing is promised"),
         ("exceptions", [{**LAPSE, "until": "2026-12-02"}], "error", "erasure", "ended"),
