@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
 
-from kvward.contract.model import Coverage, EvidenceClause, IsolationContract, coverage
+from kvward.contract.model import (
+    NEVER_TOLERATED,
+    Coverage,
+    EvidenceClause,
+    IsolationContract,
+    coverage,
+)
 from kvward.contract.refute import UNTESTED, clauses_of
 from kvward.errors import ContractError
 from kvward.terms import CacheTier, Channel, ClauseId, Outcome, VerdictRecord
@@ -52,8 +58,9 @@ def check(
 
     Only the latest verdict of a cell counts; of several on one day, the worst. An inconclusive one
     tells nothing: it neither clears an earlier violation nor shows anything, and a clause with a
-    cell that nothing else answered is not tested. One old cell makes a clause stale. A clause that is not promised, or not in a tier,
-    has no row. Exceptions excuse nothing here: a contradicted clause is one.
+    cell that nothing else answered is not tested. One old cell makes a clause stale. A clause that
+    is not promised, or not in a tier, has no row. Exceptions excuse nothing here: a contradicted
+    clause is one.
 
     Raises:
         ContractError: the contract does not say how long evidence counts.
@@ -89,7 +96,9 @@ def _latest(records: Sequence[VerdictRecord]) -> list[VerdictRecord]:
 
 def _tolerated(contract: IsolationContract, record: VerdictRecord) -> bool:
     metadata = contract.clauses.metadata
-    return metadata is not None and any(one.channel is record.channel for one in metadata.tolerated)
+    if metadata is None or record.channel in NEVER_TOLERATED:
+        return False
+    return any(one.channel is record.channel for one in metadata.tolerated)
 
 
 def _stand(

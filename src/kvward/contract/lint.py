@@ -13,6 +13,7 @@ from datetime import date
 from enum import StrEnum
 
 from kvward.contract.model import (
+    NEVER_TOLERATED,
     Coverage,
     Dimension,
     EvidenceClause,
@@ -24,7 +25,7 @@ from kvward.contract.model import (
     ScopeSetter,
     Visible,
 )
-from kvward.terms import CacheTier, Channel, ClauseId, SharingLevel
+from kvward.terms import CacheTier, ClauseId, SharingLevel
 
 _MAX_EXCEPTION_DAYS = 366
 _NEEDS = {
@@ -182,7 +183,7 @@ def _clauses(contract: IsolationContract) -> Iterator[Remark]:
         yield _error(ClauseId.ERASURE, "It erases nothing.", "Name tenant or conversation in of.")
     if clauses.metadata is not None:
         for one in clauses.metadata.tolerated:
-            if one.channel in {Channel.CONTENT, Channel.DIFFERENTIAL}:
+            if one.channel in NEVER_TOLERATED:
                 message = f"It tolerates that others' state shows in {one.channel}."
                 yield _error(ClauseId.METADATA, message, "What answers hold is never tolerated.")
         wide = [one for one in clauses.metadata.visible if one not in _OWN]

@@ -133,6 +133,10 @@ class PublicPrefix(_Part, frozen=True, kw_only=True):
     digest: Digest
 
 
+NEVER_TOLERATED = frozenset({Channel.CONTENT, Channel.DIFFERENTIAL})
+"""Channels on which answers themselves are at stake."""
+
+
 class Tolerated(_Part, frozen=True, kw_only=True):
     """A channel on which reuse within a scope's own tenant, or load, is accepted to show."""
 

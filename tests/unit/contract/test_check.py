@@ -151,6 +151,14 @@ def test_tolerated_channel_neither_contradicts_nor_shows() -> None:
     assert {one.standing for one in rows} == {Standing.NOT_TESTED}
 
 
+def test_content_contradicts_though_a_contract_says_that_it_is_tolerated() -> None:
+    tolerated = {"channel": "content", "reason": "Accepted."}
+    contract = contract_of(with_value(example(), "clauses.metadata.tolerated", [tolerated]))
+    rows = check(contract, [replace(QUIET, outcome=Outcome.VIOLATED)], today=TODAY)
+    found = {one.clause for one in rows if one.standing is Standing.CONTRADICTED}
+    assert found == {ClauseId.SCOPE}
+
+
 ERASED, EXPIRED = frozenset({StateEnd.ERASURE}), frozenset({StateEnd.LIFETIME})
 
 
