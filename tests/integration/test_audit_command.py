@@ -164,12 +164,17 @@ def test_wrong_key_and_wrong_model_are_refusals_not_leaks(tmp_path: Path) -> Non
         assert "cannot be written" in done.stderr
 
 
+def heed_interrupts() -> None:
+    """A suite started in the background ignores SIGINT, by its shell; its child must not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interrupted_audit_keeps_what_it_saw_and_says_so(tmp_path: Path) -> None:
     with guarded_lab(tmp_path / "lab", "--edge-only") as (url, keys):
         process = subprocess.Popen(
             [sys.executable, "-m", "kvward", "audit", url, "--out", str(tmp_path / "out"),
              *(part for n, k in keys.items() for part in ("--tenant", f"{n}={k}"))],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts,
         )  # fmt: skip
         history = tmp_path / "out" / "history.jsonl"
         deadline = time.monotonic() + 60
