@@ -228,20 +228,36 @@ def load_history(path: Path) -> tuple[Plan, list[Trial]]:
         AuditError: The file cannot be read, is not a history, or is of a later format.
     """
     try:
-        lines: Iterator[bytes] = iter(path.read_bytes().splitlines())
+        data = path.read_bytes()
+    except OSError as exc:
+        raise AuditError(f"{path} is not a history that can be read: {exc}.") from exc
+    return parse_history(data, name=str(path))
+
+
+def parse_history(data: bytes, *, name: str) -> tuple[Plan, list[Trial]]:
+    """Read a history from the bytes of its file.
+
+    Args:
+        data: JSON Lines. [untrusted]
+        name: What to call it in a message.
+    Raises:
+        AuditError: It is not a history, or is of a later format.
+    """
+    try:
+        lines: Iterator[bytes] = iter(data.splitlines())
         head = next(lines)
         version = msgspec.json.decode(head, type=_Head).format_version
         if version > FORMAT_VERSION:
             raise AuditError(
-                f"{path} is a history of format {version}; this version reads up to "
+                f"{name} is a history of format {version}; this version reads up to "
                 f"{FORMAT_VERSION}.",
                 hint="Read it with the version that its plan names.",
             )
         plan = msgspec.json.decode(head, type=Plan)
         decoder = msgspec.json.Decoder(Trial)
         return plan, [decoder.decode(line) for line in lines]
-    except (OSError, StopIteration, msgspec.MsgspecError) as exc:
-        raise AuditError(f"{path} is not a history that can be read: {exc}.") from exc
+    except (StopIteration, RecursionError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise AuditError(f"{name} is not a history that can be read: {exc}.") from exc
 
 
 def _digest(word: str) -> str:
