@@ -35,6 +35,7 @@ COMMANDS = {
     "gateway": ("kvward.cli.gateway", "Prepare the gateway: keys, tenants, configuration."),
     "keys": ("kvward.cli.keys", "The durable keyring: rotate, erase with receipt, collect."),
     "lab": ("kvward.cli.lab", "The laboratory engine: serve it, break it, fetch a model."),
+    "ledger": ("kvward.cli.ledger", "The log of evidence: begin, verify, prove, repair, export."),
     "replay": ("kvward.cli.replay", "Send the requests of a report's finding again."),
     "selftest": ("kvward.cli.selftest", "Which planted defects the auditor finds, and which not."),
     "serve": ("kvward.cli.serve", "Run the gateway, in front of an engine or the lab's own."),

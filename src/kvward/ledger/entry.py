@@ -224,6 +224,11 @@ def decode_entry(data: bytes) -> Entry:
     return entry
 
 
+def kind_of(entry: Entry) -> str:
+    """Return the word that names the type of an entry, for example "verdict"."""
+    return str(type(entry).__struct_config__.tag)
+
+
 _Check = Callable[[Any], bool]
 
 
