@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import json
+import math
 from typing import Any, NoReturn
 
 import msgspec
@@ -37,8 +38,14 @@ def parse_unverified_object(
         raise DocumentError(f"{_capital(what)} is nested more than {_MAX_DEPTH} deep.")
     try:
         value = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refuse_constant
+            data.decode("utf-8"),
+            object_pairs_hook=_once,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
         )
+        if b"\\u" in data:
+            # An escaped half of a character is a text that nobody could write again.
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as exc:
         raise DocumentError(f"{_capital(what)} is not JSON that reads in one way: {exc}.") from exc
     if not isinstance(value, dict):
@@ -76,6 +83,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a name occurs twice")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number is too large")
     return value
 
 
