@@ -36,8 +36,9 @@ $(VENV)/.demo: $(VENV)/.created requirements/demo.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.created requirements/dev.txt pyproject.toml
+$(VENV)/.dev: $(VENV)/.created requirements/dev.txt requirements/alone.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/alone.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 

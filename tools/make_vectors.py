@@ -18,6 +18,7 @@ from kvward.scope import RootKey, Scope, ScopeIssuer, verify_token
 from kvward.scope.derive import derive_tenant_key, derive_token_key
 from kvward.scope.owner import verify_owner
 from kvward.terms import SharingLevel
+from ledger_vectors import ledger_vectors
 from manifest_vectors import chain_vectors, manifest_vectors
 from sealed_vectors import sealed_block_vectors
 from spans_vectors import resident_vectors, spans_vectors
@@ -202,6 +203,7 @@ def main() -> int:
         ("spans-v1.json", spans_vectors()),
         ("sealed-block-v1.json", sealed_block_vectors()),
         ("manifest-v1.json", manifest_vectors()),
+        ("ledger-v1.json", ledger_vectors()),
         ("chain-v1.json", chain_vectors() | {"resident": resident_vectors()}),
     ]:
         text = json.dumps(vectors, indent=1, ensure_ascii=False) + "\n"

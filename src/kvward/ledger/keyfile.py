@@ -59,16 +59,11 @@ def load_log_key(path: Path) -> NoteSigner:
             f"The key file {path} cannot be read: {exc.strerror}.",
             hint="A log and its key are made with: kvward ledger init DIR --origin NAME",
         ) from exc
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise KeyUnavailableError(f"The key {path} is not a regular file of this user.")
-        if stat.S_IMODE(status.st_mode) & 0o077:
-            raise KeyUnavailableError(
-                f"The key file {path} is open to group or others.",
-                hint=f"Close it with: chmod 600 {path}",
-            )
-        content = file.read(_MAX_FILE_BYTES)
+    try:
+        _check_private(os.fstat(descriptor), path)
+        content = os.read(descriptor, _MAX_FILE_BYTES)
+    finally:
+        os.close(descriptor)
     try:
         return NoteSigner.from_text(content.decode().removesuffix("\n"))
     except (UnicodeDecodeError, UsageError):
@@ -76,3 +71,13 @@ def load_log_key(path: Path) -> NoteSigner:
             f"The file {path} does not hold the signing key of a log.",
             hint="Restore it from a backup: nothing else can continue the log.",
         ) from None
+
+
+def _check_private(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        raise KeyUnavailableError(f"The key {path} is not a regular file of this user.")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise KeyUnavailableError(
+            f"The key file {path} is open to group or others.",
+            hint=f"Close it with: chmod 600 {path}",
+        )

@@ -66,7 +66,8 @@ def parse_path(path: str) -> Tile | None:
     except (ValueError, IndexError):
         return None
     # One spelling: what the tile itself would be called.
-    return tile if tile.path == path and 0 < tile.width <= TILE_WIDTH else None
+    is_one = 0 < tile.width <= TILE_WIDTH and (tile.level or 0) >= 0
+    return tile if is_one and tile.path == path else None
 
 
 def iter_tiles(level: int | None, size: int, *, begin: int = 0) -> Iterator[Tile]:
