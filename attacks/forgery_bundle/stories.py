@@ -46,6 +46,7 @@ def iter_stories() -> Iterator[Forgery]:
         "the plan without an answer left out by the log's own key": _plan_left_out,
         "verdicts written down before their plan, by the log's own key": _verdict_first,
         "two sets of verdicts on one plan, by the log's own key": _twice,
+        "a verdict that the report does not have, by the log's own key": _contradicted,
         "another plan in the report's place": _other_plan,
         "another contract": _other_contract,
     }.items():
@@ -182,6 +183,15 @@ def _twice(dice: random.Random, world: World) -> Forged:
     )
     other = msgspec.structs.replace(first, history_digest=dice.randbytes(32).hex())
     entries = [*world.entries]
+    entries.insert(dice.randrange(5, len(entries) + 1), other)
+    return Forged(files=_bundle(world, entries, signer=SIGNER), known=None)
+
+
+def _contradicted(dice: random.Random, world: World) -> Forged:
+    """Nobody kept a checkpoint; beside the report's verdict stands another one of the report."""
+    verdicts = [entry for entry in world.entries if isinstance(entry, VerdictReached)]
+    other = msgspec.structs.replace(dice.choice(verdicts), bound_ppb=dice.randrange(1, 10**8))
+    entries = list(world.entries)
     entries.insert(dice.randrange(5, len(entries) + 1), other)
     return Forged(files=_bundle(world, entries, signer=SIGNER), known=None)
 

@@ -149,15 +149,19 @@ def _reached(
         raise BundleError("The log has verdicts on this plan from another history.")
     if any(entry.report_digest != facts.report_digest for _, entry in logged):
         result.not_shown(about, "The log has verdicts of another report on the same history, too.")
-    found = []
-    for wanted in verdict_entries(facts, at_unix_ms=0):
-        for index, entry in logged:
-            if msgspec.structs.replace(entry, at_unix_ms=0) == wanted:
-                found.append((index, entry))
-                break
-        else:
-            raise BundleError(f"The log has no verdict on {wanted.channel} {wanted.scope}.")
-    return found
+    wanted = verdict_entries(facts, at_unix_ms=0)
+    timeless = [(index, msgspec.structs.replace(entry, at_unix_ms=0)) for index, entry in logged]
+    if any(
+        entry.report_digest == facts.report_digest and entry not in wanted for _, entry in timeless
+    ):
+        raise BundleError("The log has a verdict on this plan that the report does not have.")
+    found: dict[VerdictReached, tuple[int, VerdictReached]] = {}
+    for (index, entry), (_, key) in zip(logged, timeless, strict=True):
+        found.setdefault(key, (index, entry))
+    for entry in wanted:
+        if entry not in found:
+            raise BundleError(f"The log has no verdict on {entry.channel} {entry.scope}.")
+    return [found[entry] for entry in wanted]
 
 
 def _check_times(
