@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -13,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from audit_commands import audit
+from kvward.cli.main import main
 from kvward.cli.process import free_port
 from kvward.ledger.bundle.reading import load_bundle
 from kvward.ledger.bundle.writing import save_bundle, with_manifest
@@ -33,12 +36,22 @@ class Evidence(NamedTuple):
 
 
 def kvward(*arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "kvward", *arguments],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout, done.stderr
+    """Run a command in this process; its start would take longer than what it does."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in "oe"]
+    code: object = None
+    with (
+        contextlib.redirect_stdout(streams[0]),
+        contextlib.redirect_stderr(streams[1]),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["kvward", *arguments])
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    out, err = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]
+    assert isinstance(code, int)
+    return code, out, err
 
 
 def begin(log: Path) -> str:
