@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,18 +19,21 @@ from attacks.forgery_bundle.world import (
 )
 from jsonschema import Draft202012Validator
 
+from kvward.audit.history import parse_history
 from kvward.cli.recomputing import bound_ppb, recompute_audit
 from kvward.cli.verify import LIMITS, iter_lines, to_value
 from kvward.errors import BundleError, UsageError
 from kvward.ledger.bundle.checking import CONTRACT_TYPE, check_bundle
 from kvward.ledger.bundle.collecting import collect_bundle
+from kvward.ledger.bundle.log_part import parse_unverified_entries
 from kvward.ledger.bundle.manifest import FIXED_NAMES, MANIFEST_NAME, Role, make_manifest
 from kvward.ledger.bundle.reading import load_bundle
 from kvward.ledger.bundle.result import Standing, Verification
 from kvward.ledger.bundle.writing import make_archive, save_bundle, with_manifest
+from kvward.ledger.checkpoint import Checkpoint, sign_checkpoint
 from kvward.ledger.dsse import sign_envelope
 from kvward.ledger.entry import PolicyChanged
-from kvward.ledger.note import NoteVerifier
+from kvward.ledger.note import NoteSigner, NoteVerifier
 from kvward.terms import ExitCode
 
 SPEC = Path(__file__).parents[3] / "docs" / "spec"
@@ -134,6 +138,59 @@ def test_known_checkpoint_has_to_be_signed_and_of_the_log(world: World) -> None:
     forged = make_log(world.entries[:-1], signer=OTHER_SIGNER).note
     assert check(world.files, known=forged).exit_code == ExitCode.EVIDENCE
     assert check(world.files, known=b"nothing").exit_code == ExitCode.EVIDENCE
+
+
+def test_checkpoints_of_another_log_say_nothing(world: World) -> None:
+    other = NoteSigner("other.example", b"\x03" * 32)
+    elsewhere = make_log(world.entries[:3], signer=other)
+    both = [SIGNER.verifier, other.verifier]
+    result = check(world.files, trusted=both, known=elsewhere.note)
+    assert "that you know is one of another log" in failures(result)
+    log = replace(world.log, older=(elsewhere.note, elsewhere.checkpoint))
+    assert "older checkpoint is one of another" in failures(
+        check(collected(world, log=log, keys=both), trusted=both)
+    )
+
+
+def test_log_of_no_entry_has_the_root_of_no_entry(world: World) -> None:
+    note = sign_checkpoint(Checkpoint(SIGNER.name, 0, bytes(32)), SIGNER)
+    files = {name: data for name, data in world.files.items() if "older" not in name}
+    del files[FIXED_NAMES[Role.CONSISTENCY]]
+    files |= {FIXED_NAMES[Role.CHECKPOINT]: note, FIXED_NAMES[Role.ENTRIES]: b""}
+    assert "do not lead to the root" in failures(check(with_manifest(files)))
+
+
+def test_proofs_and_envelopes_have_one_spelling(world: World) -> None:
+    for name in (FIXED_NAMES[Role.CONSISTENCY], FIXED_NAMES[Role.ENTRIES]):
+        files = dict(world.files)
+        files[name] = files[name].replace(b'"proof":[', b'"proof": [', 1)
+        assert "one spelling" in failures(check(with_manifest(files)))
+    files = dict(world.files)
+    name = f"audits/{world.clean.facts.plan_digest[:16]}/statement.dsse.json"
+    files[name] = files[name] + b"\n"
+    assert "one spelling" in failures(check(with_manifest(files)))
+    assert "one spelling" in failures(
+        check(world.files | {MANIFEST_NAME: world.files[MANIFEST_NAME] + b" "})
+    )
+
+
+def test_entries_of_no_line_are_those_of_an_empty_log() -> None:
+    assert parse_unverified_entries(b"") == []
+    with pytest.raises(BundleError, match="within a line"):
+        parse_unverified_entries(b"{}")
+
+
+def test_plan_of_an_earlier_version_is_sent_to_that_version(world: World) -> None:
+    """A plan that lacks what this version writes has another digest when it is written again."""
+    plan, trials = parse_history(world.clean.files.history, name="it")
+    value = json.loads(plan.to_json())
+    del value["doors"]
+    head = json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+    history = head + b"\n" + world.clean.files.history.partition(b"\n")[2]
+    files = replace(world.clean.files, plan=head, history=history)
+    told = failures(check(collected(world, audits=[files])))
+    assert f"Verify it with kvward {plan.tool_version}" in told
+    assert trials
 
 
 def test_contract_is_bound_by_the_log_and_by_its_signature(world: World) -> None:

@@ -128,7 +128,7 @@ def parse_unverified_entries(data: bytes) -> list[EntryLine]:
             raise BundleError("The entries are not in order, or not in their one spelling.")
         last = line.index
         lines.append(line)
-    if not data.endswith(b"\n"):
+    if data and not data.endswith(b"\n"):
         raise BundleError("The file of entries ends within a line.")
     return lines
 
