@@ -9,7 +9,7 @@ LLAMACPP := .venv-llamacpp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store bench-peers bench-vllm soak soak-audit soak-hostile soak-forgery soak-crash soak-churn test-engines test-vllm test-vllm-ci test-lmcache test-llamacpp test-mooncake lock vectors clean
+.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store bench-ledger bench-peers bench-vllm soak soak-audit soak-hostile soak-forgery soak-crash soak-ledger soak-churn test-engines test-vllm test-vllm-ci test-lmcache test-llamacpp test-mooncake lock vectors clean
 
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
@@ -18,7 +18,8 @@ help:
 	@echo "make bench         benchmarks that need no real engine; writes build/bench/*.json"
 	@echo "make bench-peers   other auditors on six lab servers (an hour; node, Python 3.12, 2 GB)"
 	@echo "make soak          200 audits of the clean engine (an hour), 1,000,000 attacks on stored"
-	@echo "                   state (5 minutes), 1,000 kills (3 minutes); writes benchmarks/results/"
+	@echo "                   state (5 minutes), 1,000 kills (3 minutes), a ledger forged 50,000 times and"
+	@echo "                   killed 500 times (10 minutes); writes benchmarks/results/"
 	@echo "make test-engines  against transformers, vLLM and LMCache on CPU (installs them, 8 GB; an hour and"
 	@echo "                   a half); with LLAMACPP_TOO=1 llama.cpp as well, which is built first (14 minutes)"
 	@echo "make bench-vllm    what the ward costs and saves on vLLM (half an hour)"
@@ -61,12 +62,12 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-lab bench-audit bench-seal bench-store
+bench: bench-lab bench-audit bench-seal bench-store bench-ledger
 
-bench-lab bench-audit bench-seal bench-store bench-peers: bench-%: $(VENV)/.dev
+bench-lab bench-audit bench-seal bench-store bench-ledger bench-peers: bench-%: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench_$*.py
 
-soak: soak-outputs soak-audit soak-hostile soak-forgery soak-crash soak-churn
+soak: soak-outputs soak-audit soak-hostile soak-forgery soak-crash soak-ledger soak-churn
 
 soak-audit: $(VENV)/.dev
 	$(BIN)/python benchmarks/soak_audit.py
@@ -79,6 +80,11 @@ soak-forgery: $(VENV)/.dev
 
 soak-crash: $(VENV)/.dev
 	nice -n 10 $(BIN)/python -m attacks.crash --kills 500 --seed 1 --json benchmarks/results/soak-crash.json
+
+soak-ledger: $(VENV)/.dev
+	nice -n 10 $(BIN)/python -m benchmarks.ledger_agreement --logs 10000 --seed 1 --json benchmarks/results/ledger-agreement.json
+	nice -n 10 $(BIN)/python -m attacks.forgery_log --mutations 50000 --seed 1 --json benchmarks/results/forgery-log.json
+	nice -n 10 $(BIN)/python -m attacks.ledger_crash --kills 500 --seed 1 --json benchmarks/results/ledger-crash.json
 
 ENGINE_TESTS := -m pytest --override-ini addopts="--import-mode=importlib --strict-markers -ra" -p no:randomly
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from kvward.cli.evidence import bundle, record
-from kvward.errors import ConfigError
+from kvward.errors import ConfigError, LedgerError
 from kvward.ledger.append import begin_log
 from kvward.ledger.checkpoint import (
     Checkpoint,
@@ -74,7 +74,11 @@ def init(*, folder: Path, origin: str, key_file: Path | None, as_json: bool) -> 
     """Begin a log with a fresh key, and print the key that verifies it."""
     path = key_file or folder.with_name(f"{folder.name}.key")
     signer = create_log_key(path, origin=origin)
-    begin_log(folder, signer)
+    try:
+        begin_log(folder, signer)
+    except LedgerError:
+        path.unlink()  # nothing was signed with it
+        raise
     vkey = signer.verifier.to_text()
     if as_json:
         click.echo(json.dumps({"origin": origin, "key_file": str(path), "verifier_key": vkey}))

@@ -2,7 +2,8 @@
 
 A group becomes durable in this order: entries, then tiles, then the checkpoint by a rename. What
 lies beyond the checkpoint was acknowledged to nobody; the next opening cuts it off. It is not taken
-up again, though it may be whole: it is not signed, so nothing shows who wrote it.
+up again, though it may be whole, unless a checkpoint over it was signed already: what is not signed
+could be anybody's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from kvward.errors import ForkError, LedgerError, UsageError, VerificationError
 from kvward.ledger.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
-from kvward.ledger.durable import FolderLock, publish_file, write_files
+from kvward.ledger.durable import UNFINISHED, FolderLock, publish_file, write_files
 from kvward.ledger.entry import MAX_ENTRY_BYTES, KeyRotated, encode_entry
 from kvward.ledger.merkle import EMPTY_ROOT, HASH_BYTES, leaf_hash
 from kvward.ledger.note import NoteSigner
@@ -88,6 +89,7 @@ class LogAppender:
     def _open(self, known: Checkpoint | None) -> None:
         log = LogFolder(self._folder)
         self.checkpoint = open_checkpoint(log.read_checkpoint(), [self._signer.verifier])
+        self._take_up_signed()
         size = self.checkpoint.size
         _check_files(self._folder, size)
         hashes = TileHashes(log, size)
@@ -101,6 +103,26 @@ class LogAppender:
         if known is not None:
             self._check_known(known, hashes)
         self.num_cut = self._cut(log)
+        if self._signed is not None:
+            publish_file(self._folder / CHECKPOINT, self._signed)
+
+    def _take_up_signed(self) -> None:
+        """Go on from a checkpoint that was signed and may have been seen, if its rename is lost.
+
+        All that it covers was durable before it was signed, so it is checked like any other. One
+        that is torn was seen by nobody.
+        """
+        self._signed: bytes | None = None
+        path = self._folder / (CHECKPOINT + UNFINISHED)
+        if not path.exists():
+            return
+        data = path.read_bytes()
+        try:
+            checkpoint = open_checkpoint(data, [self._signer.verifier])
+        except VerificationError:
+            return
+        if checkpoint.size > self.checkpoint.size:
+            self.checkpoint, self._signed = checkpoint, data
 
     def append(self, entries: Sequence[bytes], *, also: NoteSigner | None = None) -> Checkpoint:
         """Append entries, and return the published checkpoint that covers them.

@@ -12,7 +12,7 @@ from typing import Self
 from kvward.errors import LedgerBusyError, LedgerError
 
 LOCK = "lock"
-_UNFINISHED = ".new"
+UNFINISHED = ".new"
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -35,11 +35,15 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 def publish_file(path: Path, data: bytes) -> None:
     """Replace a file by another content, durably: a reader finds the old one or the new one.
 
+    Whoever has seen the new one may rely on it: if a loss of power takes the rename back, the file
+    is there under its name with `UNFINISHED` behind it.
+
     Raises:
         OSError: It cannot be written.
     """
-    unfinished = path.with_name(path.name + _UNFINISHED)
+    unfinished = path.with_name(path.name + UNFINISHED)
     _write(unfinished, data)
+    sync_folder(path.parent)
     unfinished.rename(path)
     sync_folder(path.parent)
 

@@ -15,6 +15,7 @@ Source: C2SP tlog-tiles.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,7 +202,7 @@ class LogFolder:
 
     def _read(self, name: str, most: int) -> bytes | None:
         try:
-            with (self.path / name).open("rb") as file:
+            with open(self.path / name, "rb", opener=_open_at_once) as file:
                 data = file.read(most + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -312,6 +313,11 @@ class Edge:
                 yield level, hashes
                 more = [tree_root(hashes)]
             level += 1
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting, should somebody have put a pipe in a file's place."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _index_path(index: int) -> str:

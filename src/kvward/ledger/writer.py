@@ -168,18 +168,15 @@ class LedgerWriter:
     # What follows is called with the lock held.
 
     def _has_room(self) -> bool:
-        return len(self._queue) + (self._dropped > 0) < self._room
+        return len(self._queue) < self._room
 
     def _enqueue(self, data: bytes) -> int | None:
         if self._is_closed or self._has_ended or not self._has_room():
             self._dropped += 1
             return None
-        if self._dropped:
-            self._enqueue_dropped(DropReason.QUEUE_FULL, self._dropped)
-            self._dropped = 0
         self._queue.append(data)
         self._next += 1
-        if self._is_idle or self._waiting:
+        if self._is_idle or self._waiting or len(self._queue) == self._room // 2:
             self._changed.notify_all()
         return self._next - 1
 
@@ -248,6 +245,7 @@ class LedgerWriter:
             for _ in group:
                 self._queue.popleft()
             self._published, self._trouble = published, None
+            # Before anything else takes the room: what follows in the log comes after the gap.
             if self._dropped:
                 self._enqueue_dropped(DropReason.QUEUE_FULL, self._dropped)
                 self._dropped = 0

@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from kvward.cli import main as main_module
-from kvward.ledger.entry import encode_entry
+from kvward.ledger.entry import (
+    EntriesDropped,
+    PlanPublished,
+    VerdictReached,
+    encode_entry,
+)
 from kvward.ledger.keyfile import load_log_key
+from kvward.ledger.names import DropReason, SeedSource
 from kvward.ledger.writer import LedgerWriter
-from kvward.terms import ExitCode
-from ledgers import counted
+from kvward.terms import ExitCode, Outcome
+from ledgers import counted, digest_of
 
 
 class Shell:
@@ -68,6 +74,10 @@ def test_a_log_is_begun_once(tmp_path: Path, kvward_ledger: Shell) -> None:
     assert (tmp_path / "k").stat().st_mode & 0o777 == 0o600
     assert kvward_ledger(*arguments)[0] == ExitCode.USAGE
     assert kvward_ledger("init", tmp_path / "m", "--origin", "not one")[0] == ExitCode.USAGE
+    # A key that signed nothing does not stay.
+    again = kvward_ledger("init", tmp_path / "l", "--origin", "a/b", "--key-file", tmp_path / "k2")
+    assert again[0] == ExitCode.USAGE
+    assert not (tmp_path / "k2").exists()
 
 
 def test_a_whole_log_verifies(log: tuple[Path, str], kvward_ledger: Shell) -> None:
@@ -162,3 +172,42 @@ def test_entries_are_exported_as_they_are(log: tuple[Path, str], kvward_ledger: 
     assert code == 0
     assert out.splitlines() == [encode_entry(counted(number)).decode() for number in range(300)]
     assert kvward_ledger("export", folder)[1] == out
+
+
+def test_what_the_log_says_of_itself_is_told(log: tuple[Path, str], kvward_ledger: Shell) -> None:
+    folder, vkey = log
+    signer = load_log_key(folder.with_name("log.key"))
+    plan, other = digest_of(1), digest_of(2)
+    with LedgerWriter(folder, signer, known=None) as writer:
+        writer.append(
+            PlanPublished(
+                at_unix_ms=1,
+                plan_digest=plan,
+                contract_digest=None,
+                seed_source=SeedSource.GIVEN,
+                seed_digest=None,
+            )
+        )
+        writer.append(
+            VerdictReached(
+                at_unix_ms=2,
+                clause=None,
+                channel=None,
+                scope=None,
+                tier=None,
+                outcome=Outcome.INCONCLUSIVE,
+                bound_ppb=None,
+                plan_digest=other,
+                history_digest=other,
+                report_digest=other,
+            )
+        )
+        writer.append(EntriesDropped(at_unix_ms=3, reason=DropReason.QUEUE_FULL, count=7))
+    out = kvward_ledger("verify", folder, "--key", vkey)[1]
+    assert f"never answered: {plan}" in out
+    assert f"not planned before: {other}" in out
+    assert "7 entries are not in it" in out
+    (folder / "tile/entries/002").write_bytes(b"left over")
+    code, out, _ = kvward_ledger("fsck", folder)
+    assert code == ExitCode.EVIDENCE
+    assert "tile/entries/002 lies beyond" in out

@@ -109,7 +109,8 @@ def wrong_proofs(proof: list[bytes]) -> list[list[bytes]]:
     longer = [[*proof, LEAVES[0]], [LEAVES[0], *proof]]
     turned = [proof[::-1]] if proof != proof[::-1] else []
     short = [[hashed[:31]] for hashed in proof[:1]]
-    return changed + cut + longer + turned + short
+    empty: list[list[bytes]] = [[]] if proof else []
+    return changed + cut + longer + turned + short + empty
 
 
 @pytest.mark.parametrize("size", range(1, 20))

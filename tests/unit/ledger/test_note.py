@@ -32,6 +32,11 @@ def test_a_note_opens_with_the_key_of_one_of_its_signers() -> None:
     assert open_note(note, [SIGNER.verifier, OTHER.verifier]) == TEXT
 
 
+def test_a_signature_that_stands_there_twice_is_one() -> None:
+    note = sign_note(TEXT, SIGNER, SIGNER)
+    assert open_note(note, [SIGNER.verifier]) == TEXT
+
+
 def test_lines_of_unknown_keys_are_passed_over_whatever_they_hold() -> None:
     unknown = base64.b64encode(b"\x00\x01\x02\x03" + bytes(3309)).decode()
     same_name = base64.b64encode(b"\xff\xff\xff\xff" + bytes(64)).decode()

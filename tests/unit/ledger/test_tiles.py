@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -131,6 +132,8 @@ def test_partial_tiles_end_with_the_whole_one_and_earlier_sizes_stay_readable(
     entries = list(LogFolder(folder).iter_entries(size))
     for earlier in (1, 4, 255, 513, 1024):
         assert list(LogFolder(folder).iter_entries(earlier)) == entries[:earlier]
+    hashes = [leaf_hash(entry) for entry in entries[:4]]
+    assert LogFolder(folder).read_hashes(Tile(0, 0, 4)) == hashes
 
 
 def test_an_entry_is_read_by_its_index(folder: Path) -> None:
@@ -162,6 +165,8 @@ def test_what_is_missing_or_too_long_is_said(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").unlink()
     with pytest.raises(VerificationError, match="no checkpoint"):
         log.read_checkpoint()
+    os.mkfifo(tmp_path / "checkpoint")
+    assert log.read_checkpoint() == b""
 
 
 def test_an_edge_takes_no_more_than_its_tile_has_room_for() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from attacks.forgery_log.world import lay_out
 
 from kvward.errors import (
     CheckpointSignatureError,
@@ -148,6 +149,18 @@ def test_every_changed_file_is_noticed(folder: Path) -> None:
         path.write_bytes(data)
     assert needed == 3 * len(needed_files(folder)) > 20
     verify_log(folder, VERIFIERS, None)
+
+
+def test_another_history_with_all_its_tiles_does_not_lead_to_the_signed_root(folder: Path) -> None:
+    log, size = LogFolder(folder), sum(GROUPS)
+    entries = list(log.iter_entries(size))
+    entries[7], entries[8] = entries[8], entries[7]
+    for name, data in lay_out(entries, log.read_checkpoint()).items():
+        (folder / name).write_bytes(data)
+    with pytest.raises(VerificationError, match="root that was signed"):
+        verify_log(folder, VERIFIERS, None)
+    report = check_folder(folder, VERIFIERS, repair=True)
+    assert report.lost == ("The entries do not lead to the root that was signed.",)
 
 
 def test_another_key_is_not_believed(folder: Path) -> None:

@@ -21,11 +21,11 @@ from kvward.errors import (
 from kvward.ledger import append as append_module
 from kvward.ledger import writer as writer_module
 from kvward.ledger.append import LogAppender, begin_log, rotate_key
-from kvward.ledger.checkpoint import Checkpoint, open_checkpoint
+from kvward.ledger.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
 from kvward.ledger.entry import EntriesDropped, KeyRotated, decode_entry, encode_entry
 from kvward.ledger.names import DropReason
 from kvward.ledger.note import NoteSigner
-from kvward.ledger.tiles import LogFolder
+from kvward.ledger.tiles import LogFolder, pack_bundle
 from kvward.ledger.verify import verify_log
 from kvward.ledger.writer import LedgerWriter
 from ledgers import ORIGIN, SIGNER, counted, make_log
@@ -254,6 +254,16 @@ def test_a_log_that_does_not_match_its_checkpoint_is_not_continued(
         open_writer(tmp_path)
 
 
+def test_a_last_entry_that_is_another_one_is_not_continued(tmp_path: Path) -> None:
+    make_log(tmp_path, 300)
+    log = LogFolder(tmp_path)
+    entries = [log.read_entry(index, size=300) for index in range(256, 300)]
+    entries[3] = encode_entry(counted(999))
+    (tmp_path / "tile/entries/001.p/44").write_bytes(pack_bundle(entries))
+    with pytest.raises(VerificationError, match="Entry 259"):
+        open_writer(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["tile/0/000", "tile/entries/000", "tile/entries/001.p/44"])
 @pytest.mark.parametrize("how", [Path.unlink, lambda path: path.write_bytes(b"")])
 def test_a_log_that_lacks_a_file_is_not_continued(
@@ -339,3 +349,49 @@ def test_a_new_key_continues_a_log_and_the_old_one_no_longer(folder: Path) -> No
         verify_log(folder, [SIGNER.verifier], None)
     with pytest.raises(CheckpointSignatureError):
         open_writer(folder)
+
+
+def left_behind(tmp_path: Path) -> tuple[Path, Checkpoint]:
+    """Return a log that signed a checkpoint whose rename a loss of power has taken back."""
+    folder = tmp_path / "log"
+    make_log(folder, 300)
+    before = (folder / "checkpoint").read_bytes()
+    appender = LogAppender(folder, SIGNER, known=None)
+    signed = appender.append([encode_entry(counted(300 + number)) for number in range(7)])
+    appender.close()
+    (folder / "checkpoint").rename(folder / "checkpoint.new")
+    (folder / "checkpoint").write_bytes(before)
+    return folder, signed
+
+
+def test_a_checkpoint_that_was_signed_and_may_have_been_seen_is_taken_up(tmp_path: Path) -> None:
+    folder, signed = left_behind(tmp_path)
+    with LedgerWriter(folder, SIGNER, known=signed) as writer:
+        assert writer.checkpoint == signed
+        assert not (folder / "checkpoint.new").exists()
+        writer.append(counted(307))
+    assert entries_of(folder) == [counted(number) for number in range(308)]
+
+
+def test_what_a_signed_checkpoint_covers_has_to_be_there(tmp_path: Path) -> None:
+    folder, _ = left_behind(tmp_path)
+    (folder / "tile/entries/001.p/51").unlink()
+    with pytest.raises(VerificationError):
+        open_writer(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", "forged", "older"])
+def test_an_unfinished_checkpoint_of_nobodys_is_passed_over(
+    tmp_path: Path, content: bytes | str
+) -> None:
+    make_log(tmp_path, 300)
+    if content == "forged":
+        content = sign_checkpoint(Checkpoint(ORIGIN, 400, bytes(32)), NoteSigner(ORIGIN, bytes(32)))
+    elif content == "older":
+        content = sign_checkpoint(Checkpoint(ORIGIN, 299, bytes(32)), SIGNER)
+    assert isinstance(content, bytes)
+    (tmp_path / "checkpoint.new").write_bytes(content)
+    with open_writer(tmp_path) as writer:
+        assert writer.checkpoint.size == 300
+        writer.append(counted(300))
+    assert entries_of(tmp_path) == [counted(number) for number in range(301)]

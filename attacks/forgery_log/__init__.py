@@ -1,0 +1,1 @@
+"""Forge logs of a ledger in every way that needs no key of theirs."""
