@@ -88,7 +88,8 @@ class LogAppender:
 
     def _open(self, known: Checkpoint | None) -> None:
         log = LogFolder(self._folder)
-        self.checkpoint = open_checkpoint(log.read_checkpoint(), [self._signer.verifier])
+        published = open_checkpoint(log.read_checkpoint(), [self._signer.verifier])
+        self.checkpoint = published
         self._take_up_signed()
         size = self.checkpoint.size
         _check_files(self._folder, size)
@@ -100,8 +101,9 @@ class LogAppender:
                 hint="Look with: kvward ledger fsck DIR --key VKEY",
             )
         self._bundle = self._read_last_bundle(log, hashes)
-        if known is not None:
-            self._check_known(known, hashes)
+        for earlier in (published, known):
+            if earlier is not None:
+                self._check_known(earlier, hashes)
         self.num_cut = self._cut(log)
         if self._signed is not None:
             publish_file(self._folder / CHECKPOINT, self._signed)

@@ -380,6 +380,18 @@ def test_what_a_signed_checkpoint_covers_has_to_be_there(tmp_path: Path) -> None
         open_writer(folder)
 
 
+def test_a_signed_checkpoint_of_another_history_is_not_taken_up(tmp_path: Path) -> None:
+    folder, _ = left_behind(tmp_path)
+    other = tmp_path / "other"
+    begin_log(other, SIGNER)
+    appender = LogAppender(other, SIGNER, known=None)
+    appender.append([encode_entry(counted(1000 + number)) for number in range(300)])
+    appender.close()
+    (folder / "checkpoint").write_bytes((other / "checkpoint").read_bytes())
+    with pytest.raises(ForkError):
+        open_writer(folder)
+
+
 @pytest.mark.parametrize("content", [b"", b"torn", "forged", "older"])
 def test_an_unfinished_checkpoint_of_nobodys_is_passed_over(
     tmp_path: Path, content: bytes | str
