@@ -30,6 +30,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    # What is attacked is what was loaded by now, whatever is changed while it runs.
+    commit = _commit()
     world = World()
     began = time.monotonic()
     report = Campaign(world, seed=arguments.seed).run(
@@ -39,7 +41,7 @@ def main() -> int:
     result = {
         "what": "forged evidence bundles, laid before the function that `kvward verify` calls",
         "tool_version": __version__,
-        "commit": _commit(),
+        "commit": commit,
         "python": platform.python_version(),
         "seed": arguments.seed,
         "seconds": round(seconds, 1),
