@@ -9,7 +9,7 @@ LLAMACPP := .venv-llamacpp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store bench-ledger bench-peers bench-vllm soak soak-audit soak-hostile soak-crash soak-ledger soak-churn test-engines test-vllm test-vllm-ci test-lmcache test-llamacpp test-mooncake lock vectors clean
+.PHONY: help demo test lint format bench bench-lab bench-audit bench-seal bench-store bench-ledger bench-peers bench-vllm soak soak-audit soak-hostile soak-forgery soak-crash soak-ledger soak-churn test-engines test-vllm test-vllm-ci test-lmcache test-llamacpp test-mooncake lock vectors clean
 
 help:
 	@echo "make demo          audit a leaking engine, then the same engine behind the ward (3 minutes)"
@@ -68,13 +68,16 @@ bench: bench-lab bench-audit bench-seal bench-store bench-ledger
 bench-lab bench-audit bench-seal bench-store bench-ledger bench-peers: bench-%: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench_$*.py
 
-soak: soak-outputs soak-audit soak-hostile soak-crash soak-ledger soak-churn
+soak: soak-outputs soak-audit soak-hostile soak-forgery soak-crash soak-ledger soak-churn
 
 soak-audit: $(VENV)/.dev
 	$(BIN)/python benchmarks/soak_audit.py
 
 soak-hostile: $(VENV)/.dev
 	nice -n 10 $(BIN)/python -m attacks.hostile_state --mutations 1000000 --seed 2 --json benchmarks/results/soak-hostile-state.json
+
+soak-forgery: $(VENV)/.dev
+	nice -n 10 $(BIN)/python -m attacks.forgery_bundle --mutations 50000 --seed 1 --json benchmarks/results/forgery-bundle.json
 
 soak-crash: $(VENV)/.dev
 	nice -n 10 $(BIN)/python -m attacks.crash --kills 500 --seed 1 --json benchmarks/results/soak-crash.json

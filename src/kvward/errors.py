@@ -260,3 +260,21 @@ class ForkError(LedgerError):
     """Two checkpoints of one origin cannot both be true."""
 
     code = "ledger.fork"
+
+
+class DocumentError(VerificationError):
+    """A document is not in the form that it should have, or reads in more than one way."""
+
+    code = "ledger.document"
+
+
+class EnvelopeError(VerificationError):
+    """An envelope was changed, or is not signed by a key that is accepted."""
+
+    code = "ledger.envelope"
+
+
+class BundleError(VerificationError):
+    """A bundle is not one, or holds what no bundle may hold."""
+
+    code = "ledger.bundle"

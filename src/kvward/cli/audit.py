@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kvward.audit.history import Trial
-from kvward.audit.plan import MAX_LIFETIME_S, Elicitation, Route, Tier
+from kvward.audit.plan import MAX_LIFETIME_S, Elicitation, Plan, Route, Tier
 from kvward.audit.report import AuditReport
 from kvward.audit.target import PRESETS, Limits, Price
 from kvward.cli.auditing import AuditRequest, run_audit
@@ -30,6 +32,9 @@ from kvward.cli.targeting import (
     parse_tenants,
 )
 from kvward.terms import CacheTier, Channel, ExitCode, Outcome, SharingLevel
+
+if TYPE_CHECKING:
+    from kvward.cli.recording import AuditLedger
 
 EXIT_CODES = {
     Outcome.NOT_OBSERVED: ExitCode.NOT_OBSERVED,
@@ -170,6 +175,19 @@ ELICITATIONS = {None: None, True: Elicitation.LOGPROBS, False: Elicitation.TEXT}
 )
 @PROTECTED_TOKENS
 @FLOOD_TOKENS
+@click.option(
+    "--ledger",
+    "ledger_folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of a log (`kvward ledger init`): takes the plan before the first request, and "
+    "the verdicts at the end.",
+)
+@click.option(
+    "--ledger-key",
+    "ledger_key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Signing key of the log; DIR.key, beside its folder, if not given.",
+)
 @OUT
 @report_options
 @PLAN_ONLY
@@ -204,6 +222,8 @@ def command(
     prompt_tokens: int | None,
     protected_tokens: int | None,
     flood_tokens: int | None,
+    ledger_folder: Path | None,
+    ledger_key: Path | None,
     out: Path | None,
     outputs: Outputs,
     plan_only: bool,
@@ -255,20 +275,41 @@ def command(
         flood_tokens=flood_tokens,
         title=f"Audit of {' and '.join(urls)}",
     )
-    result = audit_with_progress(request, folder=folder, plan_only=plan_only)
+    ledger = None if ledger_folder is None else _open_ledger(ledger_folder, ledger_key)
+
+    def publish(plan: Plan) -> None:
+        if ledger is not None:
+            ledger.publish_plan(plan.to_json(), seed_was_given=seed is not None)
+
+    result = audit_with_progress(request, folder=folder, plan_only=plan_only, before=publish)
     if result is None:
         return ExitCode.NOT_OBSERVED
     report, _ = result
     heading = f"Cache isolation at {' and '.join(urls)}"
     outputs.write(report, folder=folder, heading=heading)
+    if ledger is not None:
+        checkpoint = ledger.record(folder)
+        click.echo(f"{checkpoint.origin} has {checkpoint.size} entries.", err=True)
     return EXIT_CODES[report.outcome]
 
 
+def _open_ledger(folder: Path, key_file: Path | None) -> AuditLedger:
+    from kvward.cli.recording import AuditLedger
+
+    return AuditLedger(folder, key_file=key_file, contract_digest=None)
+
+
 def audit_with_progress(
-    request: AuditRequest, *, folder: Path, plan_only: bool = False
+    request: AuditRequest,
+    *,
+    folder: Path,
+    plan_only: bool = False,
+    before: Callable[[Plan], object] = lambda _: None,
 ) -> tuple[AuditReport, list[Trial]] | None:
     """Run an audit with its plan and a progress bar on standard error.
 
+    Args:
+        before: Called with the plan right before its first request.
     Raises:
         KeyboardInterrupt: after saying where the part of the history is that there is.
     """
@@ -276,4 +317,5 @@ def audit_with_progress(
         lambda watch: run_audit(request, folder=folder, watch=watch),
         folder=folder,
         plan_only=plan_only,
+        before=before,
     )

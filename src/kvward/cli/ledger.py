@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from kvward.cli.evidence import bundle, record
 from kvward.errors import ConfigError, LedgerError
 from kvward.ledger.append import begin_log
 from kvward.ledger.checkpoint import (
@@ -223,6 +224,10 @@ def export(*, folder: Path, keys: Sequence[str]) -> None:
     log = LogFolder(folder)
     for entry in log.iter_entries(parse_unverified_checkpoint(log.read_checkpoint()).size):
         sys.stdout.buffer.write(entry + b"\n")
+
+
+command.add_command(record)
+command.add_command(bundle)
 
 
 def _verifiers(keys: Sequence[str]) -> list[NoteVerifier]:

@@ -41,6 +41,7 @@ COMMANDS = {
     "selftest": ("kvward.cli.selftest", "Which planted defects the auditor finds, and which not."),
     "serve": ("kvward.cli.serve", "Run the gateway, in front of an engine or the lab's own."),
     "store": ("kvward.cli.store", "The store of sealed state: statistics, purge, sweep."),
+    "verify": ("kvward.cli.verify", "Verify evidence of audits offline; works verdicts out again."),
 }
 
 _EXTRAS = {
@@ -51,6 +52,7 @@ _EXTRAS = {
     "replay": "audit",
     "selftest": "demo",
     "serve": "demo",
+    "verify": "audit",
 }
 """What a command needs to be installed, where it is not the gateway."""
 

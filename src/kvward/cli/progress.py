@@ -20,13 +20,18 @@ _T = TypeVar("_T")
 
 
 def run_with_progress(
-    start: Callable[[Watch], Coroutine[Any, Any, _T]], *, folder: Path, plan_only: bool
+    start: Callable[[Watch], Coroutine[Any, Any, _T]],
+    *,
+    folder: Path,
+    plan_only: bool,
+    before: Callable[[Plan], object] = lambda _: None,
 ) -> _T:
     """Run an audit with its plan and a progress bar on standard error.
 
     Args:
         start: Begins the audit; is given who watches it.
         folder: Where it writes its history.
+        before: Called with the plan right before its first request; what it raises ends there.
     Raises:
         KeyboardInterrupt: after saying where the part of the history is that there is.
     """
@@ -43,6 +48,8 @@ def run_with_progress(
     def on_plan(plan: Plan) -> bool:
         click.echo(f"{render_plan(plan)}\n{at_most}", err=True)
         bar.length = plan.num_requests
+        if not plan_only:
+            before(plan)
         return not plan_only
 
     def on_progress(progress: Progress) -> None:

@@ -1,0 +1,1 @@
+"""Evidence bundles that somebody has changed, laid before what verifies them."""
