@@ -12,6 +12,7 @@ import click
 from kvward.cli.credential import parse_key
 from kvward.errors import ConfigError, TargetUnreachableError
 from kvward.gateway.spans import TOKENIZE_PATH, find_leading_tokens
+from kvward.keeping import RegisteredPrefix, prefix_digest
 
 _TIMEOUT_S = 30.0
 
@@ -50,10 +51,12 @@ def command(*, url: str, name: str, model: str, system: Path, key: str, out: Pat
             hint="The model's chat template puts something of the user first.",
         )
     out.write_text(json.dumps(tokens) + "\n", encoding="utf-8")
+    digest = prefix_digest(RegisteredPrefix(name=name, token_ids=tuple(tokens)))
     click.echo(f"[[public_prefixes]]\nname = {json.dumps(name)}")
     click.echo(f"token_ids_file = {json.dumps(out.name)}")
     click.echo(
-        f"{len(tokens)} tokens, shared in whole blocks. Add these lines to the policy.",
+        f"{len(tokens)} tokens, shared in whole blocks. Add these lines to the policy.\n"
+        f"A contract lists it under [[clauses.scope.public]] by its digest, {digest}.",
         err=True,
     )
 

@@ -20,6 +20,7 @@ from kvward.gateway import (
     Policy,
     create_gateway,
     generate_api_key,
+    honour_policy_contract,
     load_credential,
     make_policy,
     open_issuer,
@@ -108,12 +109,15 @@ class _Setup:
 def _setup_from_file(config: Path, upstream: object) -> Iterator[_Setup]:
     kept = read_policy(config, upstream=upstream)
     credential = load_credential(kept.settings)
+    prefixes = load_public_prefixes(kept.settings, kept.folder)
+    for note in honour_policy_contract(kept, prefixes):
+        click.echo(note, err=True)
     with open_issuer(kept) as issuer:
         yield _Setup(
             policy=kept.settings,
             issuer=issuer,
             credential=credential,
-            prefixes=load_public_prefixes(kept.settings, kept.folder),
+            prefixes=prefixes,
         )
 
 

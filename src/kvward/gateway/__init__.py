@@ -6,6 +6,7 @@ Two deployments of one front: a reverse proxy, and middleware inside vLLM (`kvwa
 from kvward.gateway.app import create_gateway
 from kvward.gateway.identity import generate_api_key
 from kvward.gateway.policy import Policy, TenantPolicy, make_policy, read_policy, render_policy
+from kvward.gateway.promise import honour_policy_contract
 from kvward.gateway.setup import load_credential, open_issuer
 from kvward.gateway.summary import summarise_policy
 
@@ -14,6 +15,7 @@ __all__ = [
     "TenantPolicy",
     "create_gateway",
     "generate_api_key",
+    "honour_policy_contract",
     "load_credential",
     "make_policy",
     "open_issuer",

@@ -30,6 +30,7 @@ def summarise_policy(
         if policy.keyring is None
         else f"kept in {policy.keyring.database}",
     )
+    yield "contract", policy.contract or "none"
     yield "state outside engines", "none" if policy.store is None else policy.store.shown_location
 
 

@@ -28,6 +28,7 @@ from kvward.gateway.front import REQUEST_ID_HEADER, Front, Passed, refuse_websoc
 from kvward.gateway.inventory import Inventory, take_inventory
 from kvward.gateway.owned import RETURNED_HEADERS
 from kvward.gateway.policy import read_policy
+from kvward.gateway.promise import honour_policy_contract
 from kvward.gateway.setup import load_credential, open_issuer
 from kvward.gateway.spans import TOKENIZE_PATH
 from kvward.gateway.summary import summarise_policy
@@ -124,6 +125,8 @@ class WardMiddleware:
         issuer = self._stack.enter_context(open_issuer(kept))
         atexit.register(self._stack.close)
         prefixes = load_public_prefixes(kept.settings, kept.folder)
+        for note in honour_policy_contract(kept, prefixes):
+            _LOG.warning(note)
         front = Front(
             kept.settings,
             issuer=issuer,

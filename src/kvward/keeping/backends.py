@@ -30,11 +30,7 @@ def open_backend(section: StorePolicy, folder: Path) -> Backend:
         room = Room(capacity_bytes=section.capacity_bytes, share_bytes=section.share_bytes)
     except ValueError as exc:
         raise ConfigError(f"The room of the store is not possible: {exc}") from exc
-    text = section.location
-    if text.startswith("env:"):
-        # So that a password need not stand in the policy.
-        text = os.environ.get(text.removeprefix("env:"), "")
-    location = urlsplit(text)
+    location = resolve_location(section)
     match location.scheme:
         case "memory":
             from kvward.store.backends.memory import MemoryBackend
@@ -60,6 +56,15 @@ def open_backend(section: StorePolicy, folder: Path) -> Backend:
         f"The store {section.shown_location!r} is not understood.",
         hint=f"Use {_WAYS}.",
     )
+
+
+def resolve_location(section: StorePolicy) -> SplitResult:
+    """Return where a store is, from the environment if the policy says so. [secret]"""
+    text = section.location
+    if text.startswith("env:"):
+        # So that a password need not stand in the policy.
+        text = os.environ.get(text.removeprefix("env:"), "")
+    return urlsplit(text)
 
 
 def _open_folder(section: StorePolicy, room: Room, folder: Path) -> Backend:

@@ -112,6 +112,8 @@ class KeptSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             rotated, erased or stored.
         store: Where state is kept outside engines; None keeps none.
         public_prefixes: The only state that is shared wider than a tenant.
+        contract: What is promised to others, a file relative to the policy file. What runs with
+            this policy honours it or does not start.
     """
 
     deployment: str
@@ -121,6 +123,7 @@ class KeptSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     keyring: KeyringPolicy | None = None
     store: StorePolicy | None = None
     public_prefixes: list[PublicPrefixPolicy] = msgspec.field(default_factory=list)
+    contract: str | None = None
 
 
 def read_policy_file(path: Path) -> dict[str, object]:

@@ -84,6 +84,8 @@ class KvwardConnector(KVConnectorBase_V1):
                 self._runtime.public.num_registered,
                 self._facts.manifest_digest(None).hex(),
             )  # fmt: skip
+            for note in self._runtime.notes:
+                _LOG.warning(note)
             if self._runtime.store is not None:
                 self._look_ups = LookUps(
                     self._runtime.store,

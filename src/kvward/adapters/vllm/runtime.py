@@ -18,6 +18,8 @@ from kvward.keeping import (
     Kept,
     KeptSettings,
     RegisteredPrefix,
+    find_unkept,
+    honour_contract,
     load_public_prefixes,
     read_policy_file,
     select_kept,
@@ -40,6 +42,7 @@ class Runtime:
         store: None when the policy has none.
         equal: Models whose stored state the operator lets this one read.
         events: Counts everything that happens here.
+        notes: What the operator should know of the contract.
     """
 
     def __init__(self, settings: ConnectorSettings, layout: BlockLayout, *, role: str) -> None:
@@ -66,6 +69,9 @@ class Runtime:
                 self.equal = kept.equivalences(keyring)
                 self.store = self._open_store(kept, keyring, layout)
         prefixes = load_public_prefixes(kept.settings, kept.folder)
+        self.notes = honour_contract(
+            kept, lambda contract: find_unkept(contract, kept.settings, prefixes)
+        )
         self.public = PublicScopes(
             prefixes, self.issuer, is_stored=self.store is not None, cache_s=cache_s
         )

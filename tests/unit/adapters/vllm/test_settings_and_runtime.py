@@ -20,6 +20,8 @@ from kvward.scope import ScopeIssuer, verify_token
 from kvward.scope.keyring import rotate
 from two_tenants import LAYOUT
 
+EXAMPLE = Path(__file__).parents[4] / "examples" / "contract.toml"
+
 
 def until(done: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
@@ -257,6 +259,21 @@ def test_runtime_opens_what_the_policy_names_and_no_more(tmp_path: Path) -> None
         worker = Runtime(settings, LAYOUT, role="worker")
         assert worker.public.current() == ()
         worker.close()
+
+
+@pytest.mark.usefixtures("_root")
+def test_connector_refuses_a_contract_that_the_kept_settings_break(tmp_path: Path) -> None:
+    path = Path(policy(tmp_path, store="file:store"))
+    path.write_text('contract = "contract.toml"\n' + path.read_text())
+    text = EXAMPLE.read_text().replace('"example"', '"d"', 1)
+    (tmp_path / "contract.toml").write_text(text)
+    settings = make_settings({"policy": str(path)})
+    with pytest.raises(ConfigError, match=r"interference: A share of 0\.1 is promised"):
+        Runtime(settings, LAYOUT, role="worker")
+    (tmp_path / "contract.toml").write_text(text.replace("share = 0.1", "share = 0.001"))
+    runtime = Runtime(settings, LAYOUT, role="worker")
+    assert runtime.notes == ()
+    runtime.close()
 
 
 @pytest.mark.usefixtures("_root")
